@@ -1,0 +1,1 @@
+"""What is asked for and what came of it, as plain data. Standard library only."""

@@ -1,0 +1,48 @@
+"""Flows: one backend at one precision, and what it can do on a given platform."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+
+def this_platform() -> str:
+    """``<system>-<machine>`` in lower case, as the stacks name platforms: ``linux-x86_64``."""
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+LINUX_X86 = "linux-x86_64"
+LINUX_ARM = "linux-aarch64"
+MACOS = "darwin-arm64"
+WINDOWS = "windows-amd64"
+EVERYWHERE = (LINUX_X86, LINUX_ARM, MACOS, WINDOWS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """A lowering recipe: a backend, a precision and the stack that carries them.
+
+    ``delegate`` is the name under which the backend is registered with the ExecuTorch runtime, empty
+    for the portable kernels. ``imports`` are the modules that must import before the flow can lower.
+    ``lowers_on`` and ``runs_on`` are platforms; where a flow lowers but does not run, a cell ends
+    ``not_run`` after ``serialize`` and ``cannot_run`` is the declared reason. ``quantized`` flows
+    are compared with their quantized module.
+    """
+
+    name: str
+    summary: str
+    stack: str
+    delegate: str
+    imports: tuple[str, ...]
+    lowers_on: tuple[str, ...]
+    runs_on: tuple[str, ...]
+    cannot_run: str = ""
+    quantized: bool = False
+
+    def lowers_here(self, on: str | None = None) -> bool:
+        """Whether the flow can lower on this platform (or on the one named)."""
+        return (on or this_platform()) in self.lowers_on
+
+    def runs_here(self, on: str | None = None) -> bool:
+        """Whether the flow can run on this platform (or on the one named)."""
+        return (on or this_platform()) in self.runs_on

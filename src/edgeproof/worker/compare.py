@@ -1,0 +1,122 @@
+"""The last stage: hold what the program answered against the reference, output by output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from edgeproof.worker.model import Inputs
+from edgeproof.worker.numerics import Floor, error, input_rms, nonfinite_agree, witnesses
+
+
+def compare(
+    answers: list[Any],
+    reference: list[tuple[str, Any]],
+    floors: list[Floor],
+    *,
+    point: str,
+    dtype: torch.dtype,
+    inputs: Inputs,
+    eager: list[tuple[str, Any]],
+    other_answers: list[Any],
+) -> list[dict[str, Any]]:
+    """Measure every output; each row says by itself whether it agrees and whether that proves anything.
+
+    ``reference`` is the quantized module's answer in a quantized flow, ``eager`` always the float
+    module's. Number and order are checked before values: an output too few shifts all others.
+    """
+    if len(answers) != len(reference):
+        return [
+            {
+                "output": "*",
+                "point": point,
+                "problem": f"the program has {len(answers)} outputs, the module {len(reference)}",
+            }
+        ]
+    rms = input_rms(torch.utils._pytree.tree_leaves(inputs))
+    rows = []
+    for index, (path, expected) in enumerate(reference):
+        row: dict[str, Any] = {"output": path or "[0]", "point": point, "problem": ""}
+        rows.append(row)
+        got = answers[index]
+        if not isinstance(expected, torch.Tensor):
+            if got != expected or isinstance(got, bool) != isinstance(expected, bool):
+                row["problem"] = f"is {got!r}, must be {expected!r}"
+            row.update(_scalar_row(expected))
+            continue
+        row["problem"] = _unlike(got, expected)
+        if row["problem"]:
+            continue
+        other = other_answers[index] if index < len(other_answers) else None
+        if not isinstance(other, torch.Tensor) or other.shape != expected.shape:
+            other = None
+        row.update(_measure(got, expected, floors[index], eager[index][1]))
+        row["witnesses"] = witnesses(
+            expected, floors[index], dtype=dtype, input_rms=rms, other_answer=other
+        )
+    return rows
+
+
+def _unlike(got: Any, expected: torch.Tensor) -> str:
+    """What is wrong with an answer before its values are looked at."""
+    if not isinstance(got, torch.Tensor):
+        return f"is a {type(got).__name__}, must be a tensor"
+    if got.shape != expected.shape:
+        return f"has shape {tuple(got.shape)}, must have {tuple(expected.shape)}"
+    if got.dtype != expected.dtype:
+        return f"has dtype {got.dtype}, must have {expected.dtype}"
+    if not nonfinite_agree(got, expected):
+        return "has NaN or Inf at other places than the reference"
+    return ""
+
+
+def _scalar_row(expected: Any) -> dict[str, Any]:
+    return {
+        "shape": [],
+        "dtype": type(expected).__name__,
+        "exact": True,
+        # Written into the program, no input can change it: it agrees, and proves nothing.
+        "constant": True,
+    }
+
+
+def _measure(
+    got: torch.Tensor, expected: torch.Tensor, floor: Floor, eager: torch.Tensor
+) -> dict[str, Any]:
+    off = error(got, expected)
+    exact = not expected.is_floating_point()
+    agrees = torch.equal(got, expected) if exact else (
+        off.rms_error <= floor.limit_rms and off.required <= floor.limit
+    )
+    return {
+        "shape": list(expected.shape),
+        "dtype": str(expected.dtype).removeprefix("torch."),
+        "exact": exact,
+        "max_abs": off.max_abs,
+        "max_rel": off.max_rel,
+        "sqnr_db": off.sqnr_db,
+        "rms_error": off.rms_error,
+        "required": off.required,
+        "limit_rms": floor.limit_rms,
+        "limit": floor.limit,
+        "floor": {
+            "source": floor.source,
+            "rms_error": floor.rms_error,
+            "required": floor.required,
+            "factor": floor.factor,
+        },
+        "sqnr_db_against_eager": error(got, eager).sqnr_db,
+        "problem": "" if agrees else _too_far(got, expected, floor, exact),
+    }
+
+
+def _too_far(got: torch.Tensor, expected: torch.Tensor, floor: Floor, exact: bool) -> str:
+    if exact:
+        wrong = int((got != expected).sum())
+        return f"{wrong} of {expected.numel()} values differ, none may"
+    off = error(got, expected)
+    return (
+        f"is too far off: rms error {off.rms_error:.3g} (limit {floor.limit_rms:.3g}), "
+        f"required tolerance {off.required:.3g} (limit {floor.limit:.3g})"
+    )

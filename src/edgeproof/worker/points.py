@@ -1,0 +1,67 @@
+"""The inputs a program is run at: the example's, and the bounds of its dynamic dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from edgeproof.worker.model import Inputs
+
+_UNBOUNDED = 1 << 30
+
+
+def points(program: torch.export.ExportedProgram, inputs: Inputs) -> list[tuple[str, Inputs]]:
+    """``example``, then ``smallest`` and ``largest`` where dimensions are dynamic.
+
+    A dimension without an upper bound is tried at twice its example size. Values are those of the
+    example, repeated or cut, so that they stay in range.
+    """
+    found = [("example", inputs)]
+    leaves, structure = torch.utils._pytree.tree_flatten(inputs)
+    placeholders = _user_inputs(program)
+    if len(placeholders) != len(leaves):
+        return found
+    bounds = {str(s): (r.lower, r.upper) for s, r in program.range_constraints.items()}
+    sizes = _example_sizes(placeholders, leaves)
+    for name, index in (("smallest", 0), ("largest", 1)):
+        chosen = {}
+        for symbol, size in sizes.items():
+            bound = bounds.get(symbol, (size, size))[index]
+            chosen[symbol] = 2 * size if bound > _UNBOUNDED else int(bound)
+        if chosen == sizes or any(size < 1 for size in chosen.values()):
+            continue
+        moved = [_resized(leaf, p, chosen) for leaf, p in zip(leaves, placeholders, strict=True)]
+        found.append((name, torch.utils._pytree.tree_unflatten(moved, structure)))
+    return found
+
+
+def _user_inputs(program: torch.export.ExportedProgram) -> list[Any]:
+    names = set(program.graph_signature.user_inputs)
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+    return [node.meta.get("val") for node in nodes]
+
+
+def _example_sizes(placeholders: list[Any], leaves: list[Any]) -> dict[str, int]:
+    """The size each symbol has in the example, for symbols that stand alone in a dimension."""
+    sizes: dict[str, int] = {}
+    for value, leaf in zip(placeholders, leaves, strict=True):
+        if not isinstance(leaf, torch.Tensor) or not isinstance(value, torch.Tensor):
+            continue
+        for size, actual in zip(value.shape, leaf.shape, strict=True):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                sizes[str(size.node.expr)] = int(actual)
+    return sizes
+
+
+def _resized(leaf: Any, value: Any, chosen: dict[str, int]) -> Any:
+    if not isinstance(leaf, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return leaf
+    for dim, size in enumerate(value.shape):
+        if not isinstance(size, torch.SymInt):
+            continue
+        expression = size.node.expr
+        wanted = int(expression.subs({s: chosen[str(s)] for s in expression.free_symbols}))
+        repeats = -(-wanted // leaf.shape[dim])
+        leaf = torch.cat([leaf] * repeats, dim).narrow(dim, 0, wanted)
+    return leaf.contiguous() if value.is_contiguous() else leaf.clone()

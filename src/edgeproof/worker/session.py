@@ -1,0 +1,180 @@
+"""The worker's conversation with the host, and the evidence it leaves when it dies."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import math
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from edgeproof.plan.case import Case
+from edgeproof.plan.flow import Flow
+
+
+class Streams:
+    """The process's standard streams, kept for the protocol and replaced for everyone else."""
+
+    def __init__(self, log: Path) -> None:
+        sys.stdout.flush()
+        self._requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+        self._events = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        self.redirect(log)
+        _unbuffer_c_streams()
+
+    @property
+    def requests(self) -> TextIO:
+        """What the host asks for, a JSON object a line."""
+        return self._requests
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Send one event. The host being gone ends the worker: there is no one to work for."""
+        try:
+            self._events.write(json.dumps(_finite(event)) + "\n")
+            self._events.flush()
+        except OSError:
+            os._exit(1)
+
+    def redirect(self, log: Path) -> None:
+        """Send everything printed from now on, by Python or by native code, to ``log``."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+        sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _unbuffer_c_streams() -> None:
+    """Make native code's ``printf`` reach the log line by line, so that a crash loses none of it."""
+    if os.name != "posix":
+        return
+    line_buffered = 1
+    name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+    c = ctypes.CDLL(None)
+    try:
+        c.setvbuf(ctypes.c_void_p.in_dll(c, name), None, line_buffered, 0)
+    except (AttributeError, ValueError):
+        pass
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity or NaN: they are told as strings, ``"inf"``, ``"-inf"`` and ``"nan"``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _read_requests(stream: TextIO, requests: queue.Queue[dict[str, Any]]) -> None:
+    for line in stream:
+        requests.put(json.loads(line))
+    # End of file: the host died. Whatever the main thread is in the middle of, no one wants it.
+    os._exit(1)
+
+
+def serve(*, log: Path, crash_log: Path) -> None:
+    """Answer the host until it says ``exit``."""
+    streams = Streams(log)
+    crash_file = crash_log.open("w")
+    faulthandler.enable(file=crash_file, all_threads=True)
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(
+        target=_read_requests, args=(streams.requests, requests), daemon=True
+    ).start()
+    start = time.perf_counter()
+    import torch
+
+    # After faulthandler, since each hands on to the handler it found: native frames, then Python's.
+    torch._C._set_print_stack_traces_on_fatal_signal(True)
+    streams.tell(
+        {"event": "ready", "torch": torch.__version__, "seconds": time.perf_counter() - start}
+    )
+    prepared: dict[tuple[str, int], Any] = {}
+    while (request := requests.get())["do"] != "exit":
+        streams.redirect(Path(request["log"]))
+        if request["do"] == "probe":
+            streams.tell({"event": "probed", **probe(Flow(**_tuples(request["flow"])))})
+        else:
+            _run_cell(request, streams, prepared)
+        streams.redirect(log)
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+
+
+def probe(flow: Flow) -> dict[str, Any]:
+    """Whether the flow's modules import here and the runtime has its delegate.
+
+    ``problem`` is empty when the flow can work; else it says what is in the way.
+    """
+    for name in flow.imports:
+        try:
+            importlib.import_module(name)
+        except Exception as fault:
+            return {"problem": f"import {name}: {type(fault).__name__}: {fault}"}
+    if flow.delegate and flow.runs_here():
+        from executorch.runtime import Runtime
+
+        registry = Runtime.get().backend_registry
+        if not registry.is_available(flow.delegate):
+            names = ", ".join(sorted(registry.registered_backend_names)) or "none"
+            return {
+                "problem": f"{flow.delegate} is not available in the runtime (registered: {names})"
+            }
+    return {"problem": ""}
+
+
+def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any]) -> None:
+    flow = Flow(**_tuples(request["flow"]))
+    case = Case.from_json(request["case"])
+    cell = request["cell"]
+
+    def emit(event: dict[str, Any]) -> None:
+        streams.tell({**event, "cell": cell})
+
+    start = time.perf_counter()
+    problem = probe(flow)["problem"]
+    emit({"event": "imported", "seconds": round(time.perf_counter() - start, 4)})
+    if problem:
+        emit({"event": "ended", "outcome": "unavailable", "problem": problem, "evidence": {}})
+        return
+    from edgeproof.worker.stages import CellRun, Prepared
+
+    key = (case.id, request["seed"])
+    if key not in prepared:
+        prepared.clear()  # one case at a time: flows of a case follow each other
+        prepared[key] = Prepared(case, request["seed"])
+    run = CellRun(prepared[key], flow, emit)
+    outcome: dict[str, Any] = {"outcome": "done"}
+    try:
+        run.go()
+    except Exception as fault:
+        traceback.print_exc()
+        outcome = {
+            "outcome": "raised",
+            "problem": f"{type(fault).__name__}: {fault}".strip()[:2000],
+            "traceback": traceback.format_exc()[-8000:],
+        }
+    except SystemExit as fault:
+        outcome = {"outcome": "raised", "problem": f"the code called sys.exit({fault.code!r})"}
+    emit({"event": "ended", "stage": run.stage.value, "evidence": run.evidence, **outcome})

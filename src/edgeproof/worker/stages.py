@@ -1,0 +1,219 @@
+"""A cell's way through its stages, inside the subject."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import torch
+
+from edgeproof.cases import conditioning, user
+from edgeproof.flows.registry import backend_of
+from edgeproof.plan.case import Case, Source
+from edgeproof.plan.flow import Flow
+from edgeproof.plan.stage import Stage
+from edgeproof.worker.compare import compare
+from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
+from edgeproof.worker.points import points
+from edgeproof.worker.reference import Reference
+
+Emit = Callable[[dict[str, Any]], None]
+
+_TIMED_RUNS = 10
+_TIMED_SECONDS = 0.5
+
+
+class Prepared:
+    """What the flows of one case share: the conditioned model and its answers in eager PyTorch."""
+
+    def __init__(self, case: Case, seed: int) -> None:
+        self.case = case
+        self.seed = seed
+        self._model: Model | None = None
+        self._references: dict[str, Reference] = {}
+
+    @property
+    def built(self) -> bool:
+        """Whether the model is there already."""
+        return self._model is not None
+
+    def model(self) -> Model:
+        """The model, built and conditioned on first use, always from the case's own seed."""
+        if self._model is None:
+            random.seed(self.seed)
+            numpy.random.seed(self.seed % 2**32)
+            torch.manual_seed(self.seed)
+            model = _build(self.case)
+            model.module.eval()
+            if self.case.condition:
+                conditioning.condition(model.module, cloned(model.conditioning or model.inputs))
+            self._model = model
+        return self._model
+
+    def reference(self, point: str, inputs: Inputs) -> Reference:
+        """The eager answers at one of the case's points."""
+        if point not in self._references:
+            self._references[point] = Reference(self.model(), inputs)
+        return self._references[point]
+
+    @property
+    def ran_eagerly(self) -> bool:
+        """Whether the example's answers are there already."""
+        return "example" in self._references
+
+
+def _build(case: Case) -> Model:
+    if case.source is Source.FILE:
+        return user.build_from_file(case.target)
+    if case.source is Source.PT2:
+        return user.build_from_pt2(case.target)
+    import importlib
+
+    module, _, function = case.target.partition(":")
+    model: Model = getattr(importlib.import_module(module), function)()
+    return model
+
+
+class CellRun:
+    """One cell. ``go`` runs its stages; every stage is told to ``emit`` as it starts and ends.
+
+    An exception in a stage is left to the caller, with ``stage`` saying where it came from.
+    """
+
+    def __init__(self, prepared: Prepared, flow: Flow, emit: Emit) -> None:
+        self.stage = Stage.BUILD
+        self.evidence: dict[str, Any] = {}
+        self._prepared = prepared
+        self._flow = flow
+        self._backend = backend_of(flow)
+        self._emit = emit
+
+    def go(self) -> None:
+        """Run all stages; ``evidence["outputs"]`` is only there when the comparison was made."""
+        with self._in(Stage.BUILD, shared=self._prepared.built):
+            model = self._prepared.model()
+        with self._in(Stage.EAGER, shared=self._prepared.ran_eagerly):
+            self._prepared.reference("example", model.inputs)
+        model = model.copied() if model.program is None else model
+        with self._in(Stage.QUANTIZE, skipped=not self._flow.quantized):
+            exported = self._backend.prepare(self._flow, model)
+        with self._in(Stage.EXPORT):
+            program = exported.export()
+        with self._in(Stage.LOWER):
+            edge = self._backend.lower(self._flow, program, exported)
+        with self._in(Stage.SERIALIZE):
+            self._count(edge)
+            self.evidence["payload"] = self._backend.inspect(self._flow, edge)
+            executorch = edge.to_executorch()
+            pte = executorch.buffer
+            self.evidence["pte_bytes"] = len(pte)
+        if not self._flow.runs_here():
+            self.evidence["cannot_run"] = self._flow.cannot_run
+            return
+        self._run(exported, program, pte)
+
+    def _run(self, exported: Model, program: Any, pte: bytes) -> None:
+        from executorch.runtime import Runtime
+
+        with self._in(Stage.LOAD):
+            # Program and bytes must outlive the method: the bindings keep no reference to them.
+            loaded = Runtime.get().load_program(pte)
+            method = loaded.load_method("forward")
+        tried = points(program, exported.inputs)
+        answers: dict[str, list[Any]] = {}
+        with self._in(Stage.RUN):
+            for name, inputs in tried:
+                if name != "example" and program.graph_signature.buffers_to_mutate:
+                    method = loaded.load_method("forward")
+                answers[name] = [_detached(v) for v in method.execute(_flat(inputs, method))]
+        self._time_runs(method, exported.inputs)
+        with self._in(Stage.COMPARE):
+            self.evidence["outputs"] = [
+                row for name, inputs in tried for row in self._compare(name, inputs, exported, answers)
+            ]
+        del method, loaded
+
+    def _compare(
+        self, point: str, inputs: Inputs, exported: Model, answers: dict[str, list[Any]]
+    ) -> list[dict[str, Any]]:
+        reference = self._prepared.reference(point, inputs)
+        dtype = getattr(torch, self._backend.computes_in(self._flow))
+        self.evidence["computes_in"] = str(dtype).removeprefix("torch.")
+        right = reference.outputs
+        if self._flow.quantized:
+            right = flat_outputs(exported(inputs))
+            floors = reference.quantized_floors(right, dtype)
+        else:
+            floors = reference.floors(dtype)
+        return compare(
+            answers[point],
+            right,
+            floors,
+            point=point,
+            dtype=dtype,
+            inputs=inputs,
+            eager=reference.outputs,
+            other_answers=reference.other_answers(),
+        )
+
+    def _time_runs(self, method: Any, inputs: Inputs) -> None:
+        """The best of a few more runs, for the table; their answers are not looked at."""
+        best = float("inf")
+        began = time.perf_counter()
+        for _ in range(_TIMED_RUNS):
+            given = _flat(inputs, method)
+            start = time.perf_counter()
+            method.execute(given)
+            best = min(best, time.perf_counter() - start)
+            if time.perf_counter() - began > _TIMED_SECONDS:
+                break
+        self.evidence["run_seconds"] = best
+
+    def _count(self, edge: Any) -> None:
+        """How many nodes of the graph went to the delegates, of how many."""
+        from executorch.devtools.backend_debug import get_delegation_info
+
+        delegated = total = 0
+        for name in edge.methods:
+            info = get_delegation_info(edge.exported_program(name).graph_module)
+            delegated += info.num_delegated_nodes
+            total += info.num_delegated_nodes + info.num_non_delegated_nodes
+        self.evidence["delegated_nodes"] = delegated
+        self.evidence["nodes"] = total
+
+    @contextmanager
+    def _in(self, stage: Stage, *, shared: bool = False, skipped: bool = False) -> Iterator[None]:
+        self.stage = stage
+        self._emit({"event": "stage_started", "stage": stage.value})
+        start = time.perf_counter()
+        yield
+        self._emit(
+            {
+                "event": "stage_ended",
+                "stage": stage.value,
+                "seconds": round(time.perf_counter() - start, 4),
+                "shared": shared,
+                "skipped": skipped,
+            }
+        )
+
+
+def _flat(inputs: Inputs, method: Any) -> list[Any]:
+    """Fresh copies of the inputs in the order in which the program takes them.
+
+    Inputs that are no tensors are written into the program by export; a program that does not take
+    them as inputs at all gets the tensors alone.
+    """
+    leaves = torch.utils._pytree.tree_leaves(cloned(inputs))
+    if len(leaves) != method.metadata.num_inputs():
+        leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return leaves
+
+
+def _detached(value: Any) -> Any:
+    # Outputs live in the method's own memory, which the next call writes to.
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -1,4 +1,7 @@
-"""Environments of the user as subjects: ``--subject current|PATH``. Nothing is installed into them."""
+"""Environments of the user as subjects: ``--subject current|PATH``.
+
+Nothing is installed into them: they are taken as found, and what differs is said.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The managed subjects on disk: one folder each, its manifest, and which request led to it.
 
 A subject is the folder ``<stack>-<hash of its exact contents>`` and counts from the moment it is
-renamed into place with its manifest inside. Whatever starts with a dot is work of this moment or the
-leftover of a killed process; it is swept by whoever holds the lock next.
+renamed into place with its manifest inside. Whatever starts with a dot is work of this moment or
+the leftover of a killed process; it is swept by whoever holds the lock next.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def disagreements(manifest: Manifest, contents: Contents) -> list[str]:
     """How a managed subject differs from what it was made to hold; empty when it does not."""
     said = []
     wanted = {package.name: package.version for package in manifest.packages}
-    held = {canonicalize_name(name): version for name, version in contents.packages.items()}
+    held: dict[str, str] = {canonicalize_name(n): v for n, v in contents.packages.items()}
     for name, version in sorted(wanted.items()):
         if name not in held:
             said.append(f"{name} {version} is missing")

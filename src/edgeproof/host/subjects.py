@@ -1,8 +1,8 @@
-"""Managed subjects: environments made by uv from pinned wheels, used again, and read back each time.
+"""Managed subjects: environments made by uv from pinned wheels, used again, always read back.
 
 A subject holds exactly what its stack resolves to, proved on every use. Made once, it needs neither
-network nor a resolve again. Bytecode is left to the first import: on two cores, compiling all of the
-base stack at build time costs 14 s and saves 7 s of the first ``import torch, executorch.exir``.
+network nor a resolve again. Bytecode is left to the first import: on two cores, compiling all of
+the base stack at build time costs 14 s and saves 7 s of the first ``import torch, executorch.exir``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def prepare(
 ) -> Subject:
     """Make the subject of ``stack`` with this executorch on ``python``, or use the one there is.
 
-    ``on_progress`` gets a line for each step that takes time. Raises ``SubjectError`` when the stack
-    is not for this platform or Python, when uv fails (with cause and mend), and when what came of it
-    is not what the stack names. Nothing half-made is ever used: a subject is built beside its place.
+    ``on_progress`` gets a line for each step that takes time. Raises ``SubjectError`` when the
+    stack is not for this platform or Python, when uv fails (with cause and mend), and when what
+    came of it is not what the stack names. Nothing half-made is ever used: a subject is built
+    beside its place.
     """
     interpreter = described(python)
     _require_supported(stack, interpreter)
@@ -267,5 +268,5 @@ def _size(folder: Path) -> int:
     total = 0
     for inside, _, names in os.walk(folder):
         for name in names:
-            total += os.lstat(os.path.join(inside, name)).st_size  # noqa: PTH116, PTH118 - many
+            total += os.lstat(os.path.join(inside, name)).st_size  # noqa: PTH118 - many
     return total

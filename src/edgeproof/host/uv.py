@@ -120,11 +120,6 @@ def explain(output: str) -> SubjectError:
             mend="clear it from uv's cache (uv cache clean PACKAGE) and try again; if it stays, "
             "the registry or a proxy on the way serves altered files",
         )
-    if re.search(r"failed to (extract|read)|crc|invalid zip|unexpected (buf|eof)|corrupt", text):
-        return SubjectError(
-            f"a package is corrupt: {detail}",
-            mend="clear it from uv's cache (uv cache clean PACKAGE) and try again",
-        )
     if "network was disabled" in text or "network connectivity is disabled" in text:
         return SubjectError(
             "packages are missing from uv's cache, and uv is set to work offline",
@@ -132,13 +127,18 @@ def explain(output: str) -> SubjectError:
         )
     if re.search(
         r"client error \(connect\)|dns error|error sending request|timed? ?out|"
-        r"connection (refused|reset)|network is unreachable|certificate",
+        r"connection (refused|reset)|network is unreachable|certificate|response body",
         text,
     ):
         return SubjectError(
             f"the package registry cannot be reached ({_reason(text)})",
             mend="check the network, HTTPS_PROXY, and UV_DEFAULT_INDEX if you use a registry of "
             "your own; a subject that was made once is used again without any network",
+        )
+    if re.search(r"failed to (extract|read)|crc|invalid zip|unexpected (buf|eof)|corrupt", text):
+        return SubjectError(
+            f"a package is corrupt: {detail}",
+            mend="clear it from uv's cache (uv cache clean PACKAGE) and try again",
         )
     if re.search(r"\b(401|403|407)\b|unauthorized|forbidden", text):
         return SubjectError(

@@ -1,8 +1,8 @@
 """Managed subjects: environments made by uv from pinned wheels, used again, always read back.
 
 A subject holds exactly what its stack resolves to, proved on every use. Made once, it needs neither
-network nor a resolve again. Bytecode is left to the first import: on two cores, compiling all of
-the base stack at build time costs 14 s and saves 7 s of the first ``import torch, executorch.exir``.
+network nor a resolve again. Bytecode is left to the first import: on two cores, compiling all
+of the base stack at build time costs 14 s and saves 7 s of the first import of torch and exir.
 """
 
 from __future__ import annotations

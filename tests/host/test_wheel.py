@@ -83,7 +83,9 @@ def test_a_renamed_wheel_is_wrong_use(make_wheel: WheelMaker) -> None:
 
 def test_a_wheel_of_another_version_than_its_name_is_refused(make_wheel: WheelMaker) -> None:
     path = make_wheel()
-    with pytest.raises(SubjectError, match="holds executorch 9.9.9, not the 9.9.8 of its name"):
+    with pytest.raises(
+        SubjectError, match=r"holds executorch 9\.9\.9, not the 9\.9\.8 of its name"
+    ):
         parse_choice(str(path.rename(path.with_name("executorch-9.9.8-py3-none-any.whl"))))
 
 

@@ -256,6 +256,27 @@ def test_a_wheel_that_changes_while_it_is_used_is_refused(
     assert subjects.listing() == ()
 
 
+@pytest.mark.parametrize("kind", ["wheel file", "released version"])
+def test_a_wheel_that_changes_between_resolve_and_install_is_refused(
+    own_cache: Path, tiny_stack: Stack, python: Path, make_wheel: WheelMaker, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, kind: str,
+) -> None:  # fmt: skip
+    path = make_wheel()
+    monkeypatch.setenv("UV_FIND_LINKS", str(path.parent))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+
+    def swap(line: str) -> None:
+        if "installing" in line:
+            shutil.rmtree(tmp_path / "uv")  # else uv takes the right wheel from its cache
+            make_wheel(files={"executorch/__init__.py": "version = 'swapped'\n"})
+
+    choice = parse_choice(str(path) if kind == "wheel file" else "9.9.9")
+    with pytest.raises(SubjectError, match="its hash differs"):
+        subjects.prepare(tiny_stack, choice, python, on_progress=swap)
+    assert subjects.listing() == ()
+
+
 def test_a_released_version_comes_from_the_registry_the_user_set(
     own_cache: Path, tiny_stack: Stack, python: Path, make_wheel: WheelMaker,
     monkeypatch: pytest.MonkeyPatch,

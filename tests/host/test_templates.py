@@ -47,6 +47,14 @@ def test_links_into_another_environment_are_replaced(
     assert (tmp_path / "folder" / "lib" / "a.so").read_text() == "new"
 
 
+def test_links_to_what_was_removed_do_not_stay(stack: Stack, site: Path, tmp_path: Path) -> None:
+    make_links(stack, folder=tmp_path / "folder", site=site)
+    for path in (site / "sdk").iterdir():
+        path.unlink()
+    assert make_links(stack, folder=tmp_path / "folder", site=site) == ("sdk/*.so",)
+    assert names(tmp_path / "folder") == set()
+
+
 def test_where_links_are_not_permitted_files_are_copied(
     stack: Stack, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def make_links(stack: Stack, *, folder: Path, site: Path) -> tuple[str, ...]:
         matches = glob.glob(_fill(pattern, folder, site, glob.escape))  # noqa: PTH207 - absolute
         sources = sorted(Path(match) for match in matches)
         if not sources:
+            shutil.rmtree(target, ignore_errors=True)  # of packages that were there once
             missing.append(pattern.replace("{site}/", "").replace("{folder}/", ""))
         elif not _in_place(target, sources):
             _put(target, sources)

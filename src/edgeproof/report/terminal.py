@@ -30,6 +30,7 @@ _STYLES = {
 }
 _PLAIN_WIDTH = 150
 _STACK_LINES = 25
+_LOG_LINES = 10
 
 
 def console() -> Console:
@@ -217,7 +218,7 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
         for name in ("native_stack", "python_stack"):
             _indented(to, _first_lines(str(result.crash.get(name, "")), _STACK_LINES), "  | ")
     if result.log:
-        _indented(to, f"the last it printed:\n{result.log}", "  > ")
+        _indented(to, _last_lines(result.log, _LOG_LINES), "  > ")
     _indented(to, f"alone: {reproduce}")
 
 
@@ -225,6 +226,13 @@ def _first_lines(text: str, count: int) -> str:
     lines = text.strip().splitlines()
     more = [f"... {len(lines) - count} more lines in the report"] if len(lines) > count else []
     return "\n".join([*lines[:count], *more])
+
+
+def _last_lines(text: str, count: int) -> str:
+    """The end of a log, without the markers that tracebacks put under their lines."""
+    lines = [line for line in text.strip().splitlines() if line.strip(" ^~")]
+    more = [f"... {len(lines) - count} lines before in the report"] if len(lines) > count else []
+    return "\n".join([*more, *lines[-count:]])
 
 
 def _indented(to: Console, text: str, by: str = "  ") -> None:

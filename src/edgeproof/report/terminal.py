@@ -85,6 +85,7 @@ class Live:
         self._progress.advance(self._total)
         done = int(self._progress.tasks[0].completed)
         self._progress.update(self._total, note=f"{done}/{self._cells}")
+        self._progress.console.print(_line(result, done, self._cells), markup=False)
 
 
 class Plain:
@@ -114,12 +115,12 @@ class Plain:
     def ended(self, result: Result) -> None:
         """The cell has its verdict."""
         self._done += 1
-        cell, seconds = result.cell, sum(t.seconds for t in result.stages if not t.shared)
-        self._console.print(
-            f"[{self._done}/{self._cells}] {cell.flow.name} {cell.case.id}: "
-            f"{result.verdict.value} ({seconds:.1f} s)",
-            markup=False,
-        )
+        self._console.print(_line(result, self._done, self._cells), markup=False)
+
+
+def _line(result: Result, done: int, cells: int) -> str:
+    cell, seconds = result.cell, sum(t.seconds for t in result.stages if not t.shared)
+    return f"[{done}/{cells}] {cell.flow.name} {cell.case.id}: {result.verdict.value} ({seconds:.1f} s)"
 
 
 def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, str]) -> None:

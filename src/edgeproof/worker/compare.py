@@ -7,7 +7,15 @@ from typing import Any
 import torch
 
 from edgeproof.worker.model import Inputs
-from edgeproof.worker.numerics import Floor, error, input_rms, nonfinite_agree, witnesses
+from edgeproof.worker.numerics import (
+    Floor,
+    error,
+    faded,
+    input_rms,
+    nonfinite_agree,
+    told_apart,
+    wrong_answers,
+)
 
 
 def compare(
@@ -51,10 +59,14 @@ def compare(
         other = other_answers[index] if index < len(other_answers) else None
         if not isinstance(other, torch.Tensor) or other.shape != expected.shape:
             other = None
-        row.update(_measure(got, expected, floors[index], eager[index][1]))
-        row["witnesses"] = witnesses(
-            expected, floors[index], dtype=dtype, input_rms=rms, other_answer=other
-        )
+        wrong = wrong_answers(expected, other)
+        floor, witnesses = told_apart(expected, floors[index], wrong, dtype=dtype)
+        if expected.numel() == 0:
+            witnesses = ["empty"]
+        elif faded(expected, dtype=dtype, input_rms=rms):
+            witnesses.append("faded")
+        row.update(_measure(got, expected, floor, eager[index][1]))
+        row["witnesses"] = witnesses
     return rows
 
 
@@ -107,6 +119,7 @@ def _measure(
             "rms_error": floor.rms_error,
             "required": floor.required,
             "factor": floor.factor,
+            "nearest": floor.nearest,
         },
         "sqnr_db_against_eager": error(got, eager).sqnr_db,
         "problem": "" if agrees else _too_far(got, expected, floor, exact),
@@ -118,7 +131,13 @@ def _too_far(got: torch.Tensor, expected: torch.Tensor, floor: Floor, exact: boo
         wrong = int((got != expected).sum())
         return f"{wrong} of {expected.numel()} values differ, none may"
     off = error(got, expected)
-    return (
+    said = (
         f"is too far off: rms error {off.rms_error:.3g} (limit {floor.limit_rms:.3g}), "
         f"required tolerance {off.required:.3g} (limit {floor.limit:.3g})"
     )
+    if floor.rms_error > floor.limit_rms or floor.required > floor.limit:
+        said += (
+            f"; the precision alone may be too coarse for this model: {floor.source} is off by "
+            f"{floor.rms_error:.3g} ({floor.required:.3g}), and a wrong answer ({floor.nearest}) is near"
+        )
+    return said

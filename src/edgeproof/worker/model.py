@@ -99,14 +99,16 @@ def floats_to(inputs: Inputs, dtype: torch.dtype) -> Inputs:
 def other_inputs(inputs: Inputs) -> Inputs | None:
     """Inputs of the same kind but with other values, or ``None`` when no tensor has two values.
 
-    Elements are moved by one place, floats also scaled, so that each stays in a range it can be in
-    (an index stays a valid index).
+    Elements are shuffled, floats also scaled, so that each stays in a range it can be in (an index
+    stays a valid index).
     """
     changed = False
+    order = torch.Generator().manual_seed(0)
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal changed
-        moved = tensor.flatten().roll(1).view(tensor.shape)
+        shuffle = torch.randperm(tensor.numel(), generator=order)
+        moved = tensor.flatten()[shuffle].view(tensor.shape)
         if tensor.is_floating_point():
             moved = moved * 0.75
         changed = changed or not torch.equal(moved, tensor)

@@ -9,18 +9,19 @@ Two errors are measured for every output, both without a unit and independent of
                 ``rtol=t, atol=t*s``.
 
 The first sees an error that is spread, the second one that sits in a single element. Each has a limit of
-its own: a factor times the noise floor, which is what the precision alone does to the same module.
+its own: a factor times the noise floor, which is what the precision alone does to the same module, but
+never more than half the way to an answer that is known to be wrong.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-_FACTOR = 8.0
+_FACTOR = 16.0
 _FACTOR_NARROW = 4.0
 """How many times its noise floor a float flow may be off. In single precision backends sum in another
 order than eager PyTorch does; in a narrower type eager PyTorch rounds after every operation, which fusing
@@ -87,23 +88,26 @@ class Floor:
     """What the precision alone does to an output, and the limits that follow.
 
     ``source`` says how it was measured. ``limit_rms`` bounds ``rms_error``, ``limit`` bounds
-    ``required``.
+    ``required``. The caps come from ``told_apart``; ``nearest`` names the wrong answer that set one.
     """
 
     source: str
     rms_error: float
     required: float
     factor: float
+    cap_rms: float = math.inf
+    cap: float = math.inf
+    nearest: str = ""
 
     @property
     def limit_rms(self) -> float:
         """The largest ``rms_error`` that passes."""
-        return self.factor * self.rms_error
+        return min(self.factor * self.rms_error, self.cap_rms)
 
     @property
     def limit(self) -> float:
         """The largest ``required`` tolerance that passes."""
-        return self.factor * self.required
+        return min(self.factor * self.required, self.cap)
 
 
 EXACT = Floor(
@@ -128,46 +132,57 @@ def floor(
     )
 
 
-def passes(answer: torch.Tensor, reference: torch.Tensor, floor: Floor) -> bool:
-    """Whether an answer would pass against the reference under these limits."""
-    if not reference.is_floating_point():
-        return bool(torch.equal(answer, reference))
-    if not nonfinite_agree(answer, reference):
-        return False
-    off = error(answer, reference)
-    return off.rms_error <= floor.limit_rms and off.required <= floor.limit
+def told_apart(
+    reference: torch.Tensor, floor: Floor, wrong: dict[str, torch.Tensor], *, dtype: torch.dtype
+) -> tuple[Floor, list[str]]:
+    """The floor with its limits held below half the distance to every wrong answer.
 
-
-def witnesses(
-    reference: torch.Tensor,
-    floor: Floor,
-    *,
-    dtype: torch.dtype,
-    input_rms: float | None = None,
-    other_answer: torch.Tensor | None = None,
-) -> list[str]:
-    """The wrong answers that this comparison could not tell from a right one.
-
-    A comparison with a witness is vacuous. Zeros, the wrong sign, and the answer to another input
-    are tried under the very limits of the cell. ``faded`` is a reference smaller than the rounding
-    step of the inputs it came from: an absolute tolerance of any use takes it for zero, as does a
-    device that flushes small numbers.
+    Each answer in ``wrong`` caps the error in which it stands out more from the noise. Also returned
+    are the names of those that no limit can tell from the reference, since they are the same to within
+    two rounding steps of ``dtype``.
     """
-    found = []
-    if reference.numel() == 0:
-        return ["empty"]
-    if passes(torch.zeros_like(reference), reference, floor):
-        found.append("zeros")
-    if reference.dtype != torch.bool and passes(-reference, reference, floor):
-        found.append("negated")
-    if other_answer is not None and passes(other_answer, reference, floor):
-        found.append("other_input")
-    if reference.is_floating_point() and input_rms:
-        finite = _as_double(reference)
-        finite = finite[torch.isfinite(finite)]
-        if finite.numel() and _rms(finite) < torch.finfo(dtype).eps * input_rms:
-            found.append("faded")
-    return found
+    same = []
+    for name, answer in wrong.items():
+        if not reference.is_floating_point():
+            if torch.equal(answer, reference):
+                same.append(name)
+            continue
+        if not nonfinite_agree(answer, reference):
+            continue
+        off = error(answer, reference)
+        if off.required <= 2 * torch.finfo(dtype).eps:
+            same.append(name)
+        elif off.rms_error / floor.rms_error >= off.required / floor.required:
+            if off.rms_error / 2 < floor.limit_rms:
+                floor = replace(floor, cap_rms=off.rms_error / 2, nearest=name)
+        elif off.required / 2 < floor.limit:
+            floor = replace(floor, cap=off.required / 2, nearest=name)
+    return floor, same
+
+
+def wrong_answers(
+    reference: torch.Tensor, other_answer: torch.Tensor | None
+) -> dict[str, torch.Tensor]:
+    """Answers that must not pass for ``reference``: zeros, the wrong sign, that to another input."""
+    wrong = {"zeros": torch.zeros_like(reference)}
+    if reference.dtype != torch.bool:
+        wrong["negated"] = -reference
+    if other_answer is not None:
+        wrong["other_input"] = other_answer
+    return wrong
+
+
+def faded(reference: torch.Tensor, *, dtype: torch.dtype, input_rms: float | None) -> bool:
+    """Whether a float reference is smaller than the rounding step of the inputs it came from.
+
+    An absolute tolerance of any use takes it for zero, and so does a device that flushes small
+    numbers: untrained deep networks end like this.
+    """
+    if not reference.is_floating_point() or not input_rms:
+        return False
+    finite = _as_double(reference)
+    finite = finite[torch.isfinite(finite)]
+    return bool(finite.numel()) and _rms(finite) < float(torch.finfo(dtype).eps) * input_rms
 
 
 def input_rms(tensors: list[Any]) -> float | None:

@@ -145,6 +145,7 @@ def build_from_pt2(target: str) -> Model:
     import torch
 
     from edgeproof.worker.model import Model
+    from edgeproof.worker.points import dynamic_shapes_of
 
     try:
         program = torch.export.load(target)
@@ -156,4 +157,10 @@ def build_from_pt2(target: str) -> Model:
     if program.example_inputs is None:
         raise ValueError(f"{target} holds no example inputs; export it from a module with inputs")
     args, kwargs = program.example_inputs
-    return Model(module=program.module(), args=args, kwargs=kwargs or {}, program=program)
+    return Model(
+        module=program.module(),
+        args=args,
+        kwargs=kwargs or {},
+        dynamic_shapes=dynamic_shapes_of(program, (args, kwargs or {})),
+        program=program,
+    )

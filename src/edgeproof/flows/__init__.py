@@ -1,7 +1,7 @@
 """The lowering recipes, one module per backend, all with the same four functions.
 
 ``FLOWS``                     the flows of the backend, as data
-``computes_in(flow)``         the dtype the backend computes in on this machine, which sets the noise floor
+``computes_in(flow)``         the arithmetic of the backend on this machine, which sets the noise floor
 ``prepare(flow, model)``      the model that is exported: quantized, or as it came
 ``lower(flow, program, model)``  an ``EdgeProgramManager`` with the backend's delegates
 ``inspect(flow, edge)``       opens what was lowered and checks it, where it cannot be run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgeproof.plan.flow import LINUX_X86, MACOS, Flow
+from edgeproof.plan.flow import LINUX_X86, MACOS, SINGLE, Arithmetic, Flow
 
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
@@ -23,9 +23,9 @@ FLOWS = (
 )
 
 
-def computes_in(flow: Flow) -> str:
+def computes_in(flow: Flow) -> Arithmetic:
     """Plain single precision."""
-    return "float32"
+    return SINGLE
 
 
 def prepare(flow: Flow, model: Model) -> Model:

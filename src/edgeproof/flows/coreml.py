@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from edgeproof.plan.flow import LINUX_X86, MACOS, Flow
+from edgeproof.plan.flow import LINUX_X86, MACOS, SINGLE, Arithmetic, Flow
 
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
@@ -27,9 +27,9 @@ FLOWS = (
 )
 
 
-def computes_in(flow: Flow) -> str:
+def computes_in(flow: Flow) -> Arithmetic:
     """As the flow's name says; Core ML computes in the precision it was compiled for."""
-    return "float16" if flow.name == "coreml_fp16" else "float32"
+    return Arithmetic(dtype="float16") if flow.name == "coreml_fp16" else SINGLE
 
 
 def prepare(flow: Flow, model: Model) -> Model:
@@ -44,7 +44,7 @@ def lower(flow: Flow, program: Any, model: Model) -> Any:
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    half = computes_in(flow) == "float16"
+    half = computes_in(flow).dtype == "float16"
     specs = CoreMLBackend.generate_compile_specs(
         compute_precision=ct.precision.FLOAT16 if half else ct.precision.FLOAT32,
         minimum_deployment_target=ct.target.iOS17,
@@ -88,7 +88,7 @@ def _inspect_payload(flow: Flow, delegate: Any) -> dict[str, Any]:
         if here != there:
             raise ValueError(f"the Core ML payload has {here} {what}, its graph has {there}")
     dtypes = _float_dtypes(spec.mlProgram)
-    wanted = "FLOAT16" if computes_in(flow) == "float16" else "FLOAT32"
+    wanted = computes_in(flow).dtype.upper()
     if dtypes and dtypes.most_common(1)[0][0] != wanted:
         raise ValueError(f"the Core ML payload computes mostly in {dtypes}, not in {wanted}")
     return {

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgeproof.flows import pt2e
-from edgeproof.plan.flow import LINUX_X86, Flow
+from edgeproof.plan.flow import LINUX_X86, Arithmetic, Flow
 
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
@@ -34,12 +34,12 @@ FLOWS = (
 )
 
 
-def computes_in(flow: Flow) -> str:
+def computes_in(flow: Flow) -> Arithmetic:
     """What OpenVINO says it infers in here: bf16 on CPUs with AMX or AVX-512 BF16, else f32."""
     from openvino import Core
 
     hint = Core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
-    return {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[hint]
+    return Arithmetic(dtype={"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[hint])
 
 
 def prepare(flow: Flow, model: Model) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgeproof.plan.flow import EVERYWHERE, Flow
+from edgeproof.plan.flow import EVERYWHERE, SINGLE, Arithmetic, Flow
 
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
@@ -22,9 +22,9 @@ FLOWS = (
 )
 
 
-def computes_in(flow: Flow) -> str:
+def computes_in(flow: Flow) -> Arithmetic:
     """Plain single precision."""
-    return "float32"
+    return SINGLE
 
 
 def prepare(flow: Flow, model: Model) -> Model:

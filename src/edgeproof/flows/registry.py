@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from edgeproof.errors import UsageError
-from edgeproof.plan.flow import Flow
+from edgeproof.plan.flow import Arithmetic, Flow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Backend(Protocol):
 
     FLOWS: tuple[Flow, ...]
 
-    def computes_in(self, flow: Flow) -> str: ...  # noqa: D102
+    def computes_in(self, flow: Flow) -> Arithmetic: ...  # noqa: D102
     def prepare(self, flow: Flow, model: Model) -> Model: ...  # noqa: D102
     def lower(self, flow: Flow, program: Any, model: Model) -> Any: ...  # noqa: D102
     def inspect(self, flow: Flow, edge: Any) -> dict[str, Any]: ...  # noqa: D102

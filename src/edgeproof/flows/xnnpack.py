@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgeproof.flows import pt2e
-from edgeproof.plan.flow import EVERYWHERE, Flow
+from edgeproof.plan.flow import EVERYWHERE, SINGLE, Arithmetic, Flow
 
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
@@ -42,9 +42,9 @@ FLOWS = (
 )
 
 
-def computes_in(flow: Flow) -> str:
+def computes_in(flow: Flow) -> Arithmetic:
     """Single precision between the quantized values."""
-    return "float32"
+    return SINGLE
 
 
 def prepare(flow: Flow, model: Model) -> Model:

@@ -19,6 +19,21 @@ EVERYWHERE = (LINUX_X86, LINUX_ARM, MACOS, WINDOWS)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """What a backend computes in on this machine, which sets the noise floor of its answers.
+
+    ``biased`` units do not round to nearest: their errors add up over a deep network instead of
+    cancelling, and the floor is that of rounding every result upwards.
+    """
+
+    dtype: str
+    biased: bool = False
+
+
+SINGLE = Arithmetic(dtype="float32")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Flow:
     """A lowering recipe: a backend, a precision and the stack that carries them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -65,3 +66,25 @@ def _resized(leaf: Any, value: Any, chosen: dict[str, int]) -> Any:
         repeats = -(-wanted // leaf.shape[dim])
         leaf = torch.cat([leaf] * repeats, dim).narrow(dim, 0, wanted)
     return leaf.contiguous() if value.is_contiguous() else leaf.clone()
+
+
+def dynamic_shapes_of(program: torch.export.ExportedProgram, inputs: Inputs) -> Any:
+    """What to export the program's module with again, so that its dynamic dimensions stay so.
+
+    ``None`` for a program without any; names and bounds are found anew by ``Dim.AUTO``.
+    """
+    leaves, structure = torch.utils._pytree.tree_flatten(inputs)
+    placeholders = _user_inputs(program)
+    if len(placeholders) != len(leaves) or not program.range_constraints:
+        return None
+    shapes = [_dynamic_dims(value) for value in placeholders]
+    args, kwargs = torch.utils._pytree.tree_unflatten(shapes, structure)
+    names = inspect.signature(program.module().forward).parameters
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _dynamic_dims(value: Any) -> dict[int, Any] | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    auto = torch.export.Dim.AUTO
+    return {d: auto for d, size in enumerate(value.shape) if isinstance(size, torch.SymInt)} or None

@@ -6,11 +6,18 @@ from typing import Any
 
 import torch
 
+from edgeproof.plan.flow import Arithmetic
 from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs, floats_to, other_inputs
 from edgeproof.worker.numerics import EXACT, Error, Floor, error, floor
+from edgeproof.worker.rounding import RoundedUp
 
-QUANTIZED_FACTOR = 1.0
-"""A quantized flow may be as far from its quantized module as that module is from the float one."""
+BIASED_FACTOR = 1.5
+"""For units that do not round to nearest, whose floor is a bound already: rounding upwards throughout."""
+
+QUANTIZED_FACTOR = 3.0
+"""A quantized flow against its quantized module. Where one value rounds the other way, all that follow
+may: the two are independent draws of the same noise, so they differ by 1.4 times what either is off
+the float module, and the draws themselves scatter (0.5 to 2.5 on MobileNetV3, docs/numerics.md)."""
 
 
 class Reference:
@@ -20,7 +27,7 @@ class Reference:
         self._model = model
         self.inputs = inputs
         self.outputs = flat_outputs(model(inputs))
-        self._floors: dict[torch.dtype, tuple[str, list[Error | None]]] = {}
+        self._floors: dict[Arithmetic, tuple[str, list[Error | None]]] = {}
         self._other: list[Any] | None = None
 
     def other_answers(self) -> list[Any]:
@@ -30,29 +37,53 @@ class Reference:
             self._other = [] if moved is None else _answers(self._model.copied(), moved)
         return self._other
 
-    def floors(self, dtype: torch.dtype) -> list[Floor]:
-        """The floor of every output for a float flow that computes in ``dtype``."""
-        source, errors = self._noise(dtype)
-        return [EXACT if e is None else floor(e, dtype, source=source) for e in errors]
-
-    def quantized_floors(self, quantized: list[tuple[str, Any]], dtype: torch.dtype) -> list[Floor]:
-        """The floor of every output of a quantized flow: what quantization itself changes.
-
-        ``quantized`` are the outputs of the quantized module in eager PyTorch.
-        """
-        source = "the quantized module against the float one, both in eager PyTorch"
-        changed = _errors([value for _, value in quantized], self.outputs)
+    def floors(self, arithmetic: Arithmetic) -> list[Floor]:
+        """The floor of every output for a float flow that computes in this arithmetic."""
+        dtype: torch.dtype = getattr(torch, arithmetic.dtype)
+        source, errors = self._noise(arithmetic)
+        factor = BIASED_FACTOR if arithmetic.biased else None
         return [
-            EXACT if e is None else floor(e, dtype, source=source, factor=QUANTIZED_FACTOR)
-            for e in changed
+            EXACT if e is None else floor(e, dtype, source=source, factor=factor) for e in errors
         ]
 
-    def _noise(self, dtype: torch.dtype) -> tuple[str, list[Error | None]]:
-        if dtype not in self._floors:
-            self._floors[dtype] = self._measure_noise(dtype)
-        return self._floors[dtype]
+    def quantized_floors(
+        self, quantized: list[tuple[str, Any]], arithmetic: Arithmetic
+    ) -> list[Floor]:
+        """The floor of every output of a quantized flow: what quantization itself changes.
 
-    def _measure_noise(self, dtype: torch.dtype) -> tuple[str, list[Error | None]]:
+        ``quantized`` are the outputs of the quantized module in eager PyTorch. Where the arithmetic
+        between the integers is coarser than that, it is what sets the floor.
+        """
+        dtype: torch.dtype = getattr(torch, arithmetic.dtype)
+        changed = _errors([value for _, value in quantized], self.outputs)
+        source, computed = self._noise(arithmetic)
+        floors = []
+        for quantization, computation in zip(changed, computed, strict=True):
+            if quantization is None or computation is None:
+                floors.append(EXACT)
+                continue
+            coarser = computation.rms_error > quantization.rms_error
+            floors.append(
+                floor(
+                    computation if coarser else quantization,
+                    dtype,
+                    source=source if coarser else "the quantized module against the float one",
+                    factor=QUANTIZED_FACTOR,
+                )
+            )
+        return floors
+
+    def _noise(self, arithmetic: Arithmetic) -> tuple[str, list[Error | None]]:
+        if arithmetic not in self._floors:
+            self._floors[arithmetic] = self._measure_noise(arithmetic)
+        return self._floors[arithmetic]
+
+    def _measure_noise(self, arithmetic: Arithmetic) -> tuple[str, list[Error | None]]:
+        dtype: torch.dtype = getattr(torch, arithmetic.dtype)
+        if arithmetic.biased:
+            with RoundedUp(dtype):
+                answers = _answers(self._model.copied(), self.inputs)
+            return f"every result rounded up to {arithmetic.dtype}", _errors(answers, self.outputs)
         single = dtype == torch.float32
         wanted = torch.float64 if single else dtype
         answers = _answers(self._model.cast(wanted), floats_to(self.inputs, wanted))
@@ -89,7 +120,7 @@ def _answers(model: Model, inputs: Inputs) -> list[Any]:
 
 
 def _errors(answers: list[Any], reference: list[tuple[str, Any]]) -> list[Error | None]:
-    if not answers:
+    if len(answers) != len(reference):
         answers = [value for _, value in reference]
     return [
         error(y, r) if isinstance(r, torch.Tensor) and r.is_floating_point() else None

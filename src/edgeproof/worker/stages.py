@@ -141,20 +141,20 @@ class CellRun:
         self, point: str, inputs: Inputs, exported: Model, answers: dict[str, list[Any]]
     ) -> list[dict[str, Any]]:
         reference = self._prepared.reference(point, inputs)
-        dtype = getattr(torch, self._backend.computes_in(self._flow))
-        self.evidence["computes_in"] = str(dtype).removeprefix("torch.")
+        arithmetic = self._backend.computes_in(self._flow)
+        self.evidence["computes_in"] = arithmetic.dtype
         right = reference.outputs
         if self._flow.quantized:
             right = flat_outputs(exported(inputs))
-            floors = reference.quantized_floors(right, dtype)
+            floors = reference.quantized_floors(right, arithmetic)
         else:
-            floors = reference.floors(dtype)
+            floors = reference.floors(arithmetic)
         return compare(
             answers[point],
             right,
             floors,
             point=point,
-            dtype=dtype,
+            dtype=getattr(torch, arithmetic.dtype),
             inputs=inputs,
             eager=reference.outputs,
             other_answers=reference.other_answers(),

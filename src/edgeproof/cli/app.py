@@ -1,0 +1,214 @@
+"""``edgeproof``: the commands, and what becomes of errors.
+
+Commands import what they need when they run: ``--help`` has to answer at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from edgeproof import __version__
+from edgeproof.errors import EdgeproofError, ExitCode
+
+_EPILOG = (
+    "Exit codes: 0 the gate holds, 1 a rule broke, 2 wrong use, 3 nothing was proved, 4 a subject could "
+    "not be prepared, 5 a fault of edgeproof, 130 interrupted."
+)
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="edgeproof")
+def cli() -> None:
+    """Prove that a PyTorch model exports, lowers and runs on every ExecuTorch backend."""
+
+
+def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that runs cells."""
+    for option in reversed(
+        (
+            click.option(
+                "--executorch",
+                metavar="VERSION|WHEEL_FILE",
+                help="The ExecuTorch to prove: a released version or a wheel file.",
+            ),
+            click.option(
+                "--python",
+                type=click.Choice(["3.11", "3.12", "3.13"]),
+                help="The Python of the subjects. Default: the one edgeproof runs on.",
+            ),
+            click.option(
+                "--subject",
+                metavar="current|PATH",
+                help="Prove an environment of yours as it is, instead of making clean ones.",
+            ),
+            click.option(
+                "--declare-not-run",
+                "declared",
+                metavar="FLOW=REASON",
+                multiple=True,
+                help="Accept that a flow cannot run here. May be given several times.",
+            ),
+            click.option("--seed", type=int, default=0, show_default=True, help="The run's seed."),
+            click.option(
+                "--workers",
+                type=click.IntRange(min=1),
+                help="How many workers run at once. Default: one for each CPU, at most four.",
+            ),
+            click.option(
+                "--stage-timeout",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="SECONDS",
+                help="End a cell whose stage takes longer. Default: a limit for each stage.",
+            ),
+            click.option(
+                "--json", "json_file", metavar="FILE", help="Write the report as JSON to FILE."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.option("--flows", multiple=True, metavar="NAME,GLOB...", help="Only these. Default: all.")
+@_proving
+def smoke(flows: tuple[str, ...], **options: Any) -> None:
+    """Take MobileNetV3 through every backend, in clean environments."""
+    from edgeproof.cli import prove
+
+    _exit(prove.smoke(flows or ("*",), **options))
+
+
+@cli.command()
+@click.argument("model", metavar="FILE.py:FACTORY|MODEL.pt2")
+@click.option(
+    "--flows", multiple=True, required=True, metavar="NAME,GLOB...", help="The flows to try."
+)
+@click.option("--condition", is_flag=True, help="Condition an untrained model first.")
+@_proving
+def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -> None:
+    """Take your own model through the flows you name.
+
+    FACTORY is a function without arguments that returns (module, inputs) or (module, inputs,
+    dynamic_shapes), or a dict with the keys module, args, kwargs, dynamic_shapes and calibration.
+    MODEL.pt2 was written by torch.export.save.
+    """
+    from edgeproof.cli import prove
+
+    _exit(prove.check(model, flows, condition=condition, **options))
+
+
+@cli.command()
+@click.option("--flows", multiple=True, metavar="NAME,GLOB...", help="Only these. Default: all.")
+@click.option("--executorch", metavar="VERSION|WHEEL_FILE")
+@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
+@click.option("--subject", metavar="current|PATH", help="Look at an environment of yours.")
+def doctor(**options: Any) -> None:
+    """Tell for each flow whether it can lower and run here, and what mends it if not."""
+    from edgeproof.cli import doctor as examine
+
+    _exit(examine.doctor(**options))
+
+
+@cli.command()
+def flows() -> None:
+    """List the flows: what each is, and what it can do on this platform."""
+    from edgeproof.cli import listings
+
+    listings.flows()
+
+
+@cli.group()
+def subjects() -> None:
+    """The environments edgeproof made to test in."""
+
+
+@subjects.command("list")
+def subjects_list() -> None:
+    """List them: what each holds, how large it is, and whether it is still what was made."""
+    from edgeproof.cli import listings
+
+    _exit(listings.subjects())
+
+
+@subjects.command("make")
+@click.argument("stacks", nargs=-1)
+@click.option("--executorch", metavar="VERSION|WHEEL_FILE")
+@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
+def subjects_make(stacks: tuple[str, ...], **options: Any) -> None:
+    """Make the subjects of STACKS, or of all stacks this platform has."""
+    from edgeproof.cli import listings
+
+    listings.make(stacks, **options)
+
+
+@subjects.command("path")
+@click.argument("stack")
+@click.option("--executorch", metavar="VERSION")
+@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
+def subjects_path(stack: str, executorch: str | None, python: str | None) -> None:
+    """Print the Python of STACK's subject."""
+    from edgeproof.host.subjects import python_of
+
+    click.echo(python_of(stack, executorch, python))
+
+
+@subjects.command("remove")
+@click.argument("stack", metavar="STACK|all")
+def subjects_remove(stack: str) -> None:
+    """Remove the subjects of STACK, or all of them."""
+    from edgeproof.host.subjects import remove
+
+    gone = remove(stack)
+    for path in gone:
+        click.echo(f"removed {path.name}")
+    if not gone:
+        click.echo(f"there is no subject of {stack}")
+
+
+def _exit(code: int) -> NoReturn:
+    raise click.exceptions.Exit(int(code))
+
+
+def _terminated(*_: object) -> None:
+    """A CI that cancels a job sends SIGTERM: what was done is kept as after Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def main() -> NoReturn:
+    """Run a command; every error ends with its own exit code and a way to mend it."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.exit(int(code or 0))
+    except click.exceptions.Exit as left:
+        sys.exit(left.exit_code)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(ExitCode.USAGE)
+    except EdgeproofError as failure:
+        click.echo(f"edgeproof: {failure.message}", err=True)
+        if failure.mend:
+            click.echo(f"mend: {failure.mend}", err=True)
+        sys.exit(failure.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("edgeproof: interrupted", err=True)
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(ExitCode.INTERNAL)
+    except Exception:
+        import traceback
+
+        click.echo(traceback.format_exc(), err=True)
+        click.echo(
+            f"edgeproof {__version__}: this is a fault of edgeproof itself; please report it with "
+            "the lines above",
+            err=True,
+        )
+        sys.exit(ExitCode.INTERNAL)

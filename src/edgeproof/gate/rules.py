@@ -1,0 +1,70 @@
+"""The gate: from a ledger to an exit code, and the sentence for each rule that broke."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeproof.errors import ExitCode
+from edgeproof.plan.cell import Result
+from edgeproof.plan.ledger import Ledger
+from edgeproof.plan.stage import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruling:
+    """What the gate says: the exit code, and why it is not 0."""
+
+    exit_code: ExitCode
+    reasons: tuple[str, ...]
+
+
+def rule(ledger: Ledger, *, interrupted: bool = False, broken_subjects: int = 0) -> Ruling:
+    """Apply every rule. Several can break at once: the exit code is the gravest, all are named.
+
+    A cell is good when it passed with something delegated (flows without a delegate aside), or was
+    declared ``not_run``. A run in which nothing passed proves nothing, whatever was declared.
+    """
+    reasons = []
+    code = ExitCode.OK
+
+    def broke(reason: str, with_code: ExitCode) -> None:
+        nonlocal code
+        reasons.append(reason)
+        code = code or with_code
+
+    if interrupted:
+        broke("the run was interrupted", ExitCode.INTERRUPTED)
+    results = list(ledger)
+    hole = len(ledger.asked) - sum(ledger.counts().values())
+    if hole or not ledger.asked:
+        broke(f"{hole} of {len(ledger.asked)} cells have no verdict", ExitCode.NOTHING_RAN)
+    if broken_subjects:
+        broke(f"{broken_subjects} subject(s) could not be prepared", ExitCode.SUBJECT)
+    if not any(result.verdict is Verdict.PASSED for result in results):
+        broke("no cell passed: nothing was proved", ExitCode.NOTHING_RAN)
+    bad = [result for result in results if not _good(result)]
+    if bad:
+        broke(f"{len(bad)} of {len(ledger.asked)} cells are not good", ExitCode.GATE_BROKEN)
+    for result in results:
+        if not_delegated(result):
+            broke(
+                f"{result.cell.flow.name} passed, but nothing was delegated: the runtime's own "
+                "kernels answered",
+                ExitCode.GATE_BROKEN,
+            )
+    return Ruling(exit_code=code, reasons=tuple(reasons))
+
+
+def not_delegated(result: Result) -> bool:
+    """Whether a cell passed without its backend having done anything."""
+    return (
+        result.verdict is Verdict.PASSED
+        and bool(result.cell.flow.delegate)
+        and not result.evidence.get("delegated_nodes")
+    )
+
+
+def _good(result: Result) -> bool:
+    return result.verdict is Verdict.PASSED or (
+        result.verdict in (Verdict.NOT_RUN, Verdict.SKIPPED) and result.declared
+    )

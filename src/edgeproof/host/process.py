@@ -1,0 +1,317 @@
+"""One worker process: started in a subject, given cells, watched until each ends or the process dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgeproof.gate.judge import Ended, judge
+from edgeproof.plan.cell import Cell, Result, StageTime
+from edgeproof.plan.flow import Flow
+from edgeproof.plan.stage import Stage, Verdict
+from edgeproof.plan.subject import Subject
+
+_MAIN = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
+_GRACE_SECONDS = 8.0
+_POLL_SECONDS = 0.1
+_LOG_LINES = 40
+
+START_SECONDS = 600.0
+"""How long importing torch, and then a flow's modules, may take: minutes on a cold, slow disk."""
+
+STAGE_SECONDS: Mapping[Stage, float] = {
+    Stage.BUILD: 300,
+    Stage.EAGER: 600,
+    Stage.QUANTIZE: 900,
+    Stage.EXPORT: 600,
+    Stage.LOWER: 1800,
+    Stage.SERIALIZE: 600,
+    Stage.LOAD: 600,
+    Stage.RUN: 1200,
+    Stage.COMPARE: 600,
+}
+
+
+class Interrupted(Exception):
+    """The run was told to stop; the worker is gone."""
+
+
+class WorkerDied(Exception):
+    """The worker cannot be used any more. ``crash`` says how it died."""
+
+    def __init__(self, crash: Mapping[str, Any]) -> None:
+        super().__init__(crash["how"])
+        self.crash = crash
+
+
+class _TooLong(Exception):
+    """Nothing was heard for the time allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a worker may take. ``stage`` replaces the limit of every stage."""
+
+    stage: float | None = None
+
+    def of(self, stage: Stage) -> float:
+        """Seconds that a stage may take."""
+        return self.stage or STAGE_SECONDS[stage]
+
+
+class WorkerProcess:
+    """A worker in ``subject``. Files go to ``folder``; ``stop`` being set ends it at once."""
+
+    def __init__(
+        self, subject: Subject, folder: Path, *, name: str, limits: Limits, stop: threading.Event
+    ) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._stop = stop
+        self._log = folder / f"{name}.log"
+        self._crash_log = folder / f"{name}.crash"
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        # -I: neither the user's PYTHON* variables nor their site-packages are part of what is proved.
+        isolated = ["-I"] if subject.managed else []
+        command = [str(subject.python), *isolated, str(_MAIN), str(self._log), str(self._crash_log)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **subject.env},
+                text=True,
+                encoding="utf-8",
+                start_new_session=os.name == "posix",
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            self._next(START_SECONDS)
+        except _TooLong:
+            raise WorkerDied(self._end_hung(self._log)) from None
+        except WorkerDied:
+            raise
+        except BaseException:
+            self.kill()
+            raise
+
+    def probe(self, flow: Flow) -> str:
+        """What keeps a flow from working here; empty when nothing does."""
+        log = self._folder / f"probe-{flow.name}.log"
+        self._ask({"do": "probe", "flow": asdict(flow), "log": str(log)})
+        try:
+            return str(self._next(START_SECONDS, log)["problem"])
+        except _TooLong:
+            raise WorkerDied(self._end_hung(log)) from None
+
+    def run(self, cell: Cell, on_stage: Callable[[Stage], None]) -> Result:
+        """Run one cell to its result. A result ``crashed`` or ``timed_out`` leaves the worker dead."""
+        log = self._folder / f"{_file_name(cell)}.log"
+        stage: Stage | None = None
+        stages: list[StageTime] = []
+        allowed = START_SECONDS
+        try:
+            self._ask(
+                {
+                    "do": "cell",
+                    "cell": cell.id,
+                    "case": cell.case.to_json(),
+                    "flow": asdict(cell.flow),
+                    "seed": cell.seed,
+                    "log": str(log),
+                }
+            )
+            while True:
+                event = self._next(allowed, log)
+                match event["event"]:
+                    case "stage_started":
+                        stage = Stage(event["stage"])
+                        allowed = self._limits.of(stage)
+                        on_stage(stage)
+                    case "stage_ended":
+                        stages.append(_stage_time(event))
+                    case "ended":
+                        said = event.get("stage")
+                        return judge(
+                            cell,
+                            Ended(
+                                outcome=event["outcome"],
+                                stage=Stage(said) if said else None,
+                                problem=event.get("problem", ""),
+                                evidence=event["evidence"],
+                                stages=tuple(stages),
+                                log=event.get("traceback") or _tail(log),
+                            ),
+                        )
+        except _TooLong:
+            crash = self._end_hung(log)
+            verdict, cause = Verdict.TIMED_OUT, "timed_out"
+            reason = f"{stage or 'importing'} took longer than {allowed:.0f} s"
+            mend = "--stage-timeout SECONDS allows more"
+        except WorkerDied as died:
+            crash, mend = dict(died.crash), ""
+            verdict, cause = Verdict.CRASHED, "crashed"
+            reason = f"the worker died in {stage or 'importing'}: {crash['how']}"
+        return Result(
+            cell=cell,
+            verdict=verdict,
+            stage=stage,
+            cause=cause,
+            reason=reason,
+            mend=mend,
+            stages=tuple(stages),
+            crash=crash,
+            log=crash["log"],
+        )
+
+    def close(self) -> None:
+        """Let the worker end by itself, or make it."""
+        try:
+            self._ask({"do": "exit"})
+            self._process.wait(_GRACE_SECONDS)
+        except (WorkerDied, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """End the worker and whatever it started, now."""
+        if os.name == "posix":
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        else:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    pass
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                self._lines.put(line)
+        except (OSError, ValueError):
+            pass  # closed under us by kill()
+        self._lines.put(None)
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise WorkerDied(self._bury(self._log)) from None
+
+    def _next(self, seconds: float, log: Path | None = None) -> dict[str, Any]:
+        """The next event; raises when it does not come, when the worker dies, when told to stop."""
+        until = time.monotonic() + seconds
+        while True:
+            if self._stop.is_set():
+                self.kill()
+                raise Interrupted
+            try:
+                line = self._lines.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                if time.monotonic() > until:
+                    raise _TooLong from None
+                continue
+            if line is None:
+                raise WorkerDied(self._bury(log or self._log))
+            event: dict[str, Any] = json.loads(line)
+            return event
+
+    def _end_hung(self, log: Path) -> dict[str, Any]:
+        """Abort a worker that hangs, so that its handlers write down where, and bury it."""
+        if os.name == "posix" and self._process.poll() is None:
+            self._process.send_signal(signal.SIGABRT)
+            try:
+                self._process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+        else:
+            self._process.kill()
+        return {**self._bury(log), "how": "it hung and was ended"}
+
+    def _bury(self, log: Path) -> dict[str, Any]:
+        """What a dead worker left: how it died, its stacks, its last words."""
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        code = self._process.poll()
+        self.kill()
+        printed, native = _split_native(_text(log))
+        return {
+            "how": _how(code),
+            "signal": _signal_name(code),
+            "exit_code": code,
+            "python_stack": _text(self._crash_log)[:8000],
+            "native_stack": native[:8000],
+            "log": "\n".join(printed.splitlines()[-_LOG_LINES:]),
+        }
+
+
+def _stage_time(event: Mapping[str, Any]) -> StageTime:
+    return StageTime(
+        stage=Stage(event["stage"]),
+        seconds=event["seconds"],
+        shared=event["shared"],
+        skipped=event["skipped"],
+    )
+
+
+def _how(code: int | None) -> str:
+    name = _signal_name(code)
+    if name == "SIGKILL":
+        return "killed by SIGKILL, as the system does when memory runs out"
+    if name:
+        return f"killed by {name}"
+    if code is None:
+        return "its pipe closed while it went on"
+    return f"it left with exit code {code}"
+
+
+def _signal_name(code: int | None) -> str:
+    if code is None or code >= 0:
+        return ""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _file_name(cell: Cell) -> str:
+    return re.sub(r"[^\w.-]+", "-", cell.id)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _tail(path: Path) -> str:
+    return "\n".join(_text(path).splitlines()[-_LOG_LINES:])
+
+
+def _split_native(text: str) -> tuple[str, str]:
+    """What was printed, and the native stacks that torch's signal handler wrote after it."""
+    found = re.search(r"^SIG\w+\(\d+\), PID: \d+", text, re.MULTILINE)
+    return (text, "") if found is None else (text[: found.start()], text[found.start() :])

@@ -1,0 +1,283 @@
+"""A run: cells spread over workers, each subject prepared once, every cell given its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgeproof.errors import EdgeproofError, SubjectError
+from edgeproof.host import cache
+from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
+from edgeproof.host.uv import cannot_write
+from edgeproof.plan.cell import Cell, Result
+from edgeproof.plan.ledger import Ledger
+from edgeproof.plan.stage import Stage, Verdict
+from edgeproof.plan.subject import Subject
+
+_RUNS_KEPT = 20
+
+
+class Watcher(Protocol):
+    """Who is told what happens while it happens. Called from the workers' threads, one at a time."""
+
+    def said(self, line: str) -> None: ...  # noqa: D102
+    def started(self, cell: Cell) -> None: ...  # noqa: D102
+    def reached(self, cell: Cell, stage: Stage) -> None: ...  # noqa: D102
+    def ended(self, result: Result) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectPlan:
+    """A subject that will be needed: its id is known before it is prepared."""
+
+    id: str
+    prepare: Callable[[Callable[[str], None]], Subject]
+
+
+@dataclass(kw_only=True)
+class _Bench:
+    """A subject with the cells that still have to run in it."""
+
+    plan: SubjectPlan
+    waiting: list[Cell]
+    subject: Subject | None = None
+    failure: EdgeproofError | None = None
+    workers: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a run came to. ``subjects`` are those that were prepared, ``broken`` why others were not."""
+
+    ledger: Ledger
+    subjects: list[Subject]
+    broken: dict[str, EdgeproofError]
+    interrupted: bool
+    began: datetime
+    seconds: float
+    folder: Path
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    plans: Sequence[SubjectPlan],
+    *,
+    workers: int,
+    watcher: Watcher,
+    limits: Limits,
+    declared: dict[str, str],
+) -> Outcome:
+    """Run every cell and return the ledger. ``declared`` maps flows to why they may be ``not_run``.
+
+    Ctrl-C ends the workers, keeps what was done and leaves the rest ``not_run``. A journal of results is
+    written as they come, one JSON object a line, in the run's folder.
+    """
+    return _Run(cells, plans, watcher=watcher, limits=limits, declared=declared).go(workers)
+
+
+class _Run:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        plans: Sequence[SubjectPlan],
+        *,
+        watcher: Watcher,
+        limits: Limits,
+        declared: dict[str, str],
+    ) -> None:
+        self._ledger = Ledger(cells)
+        self._benches = [
+            _Bench(plan=plan, waiting=[cell for cell in cells if cell.subject == plan.id])
+            for plan in plans
+        ]
+        self._watcher = watcher
+        self._limits = limits
+        self._declared = declared
+        self._stop = threading.Event()
+        self._lock = threading.RLock()
+        self._started = 0
+        self._fault: BaseException | None = None
+        self._folder = _new_folder()
+
+    def go(self, workers: int) -> Outcome:
+        began, start = datetime.now(UTC), time.monotonic()
+        threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(workers)]
+        interrupted = False
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+        if self._fault is not None:
+            raise self._fault
+        for cell in self._ledger.open():
+            why = "the run was interrupted before it ended" if interrupted else "it was never run"
+            self._record(
+                Result(cell=cell, verdict=Verdict.NOT_RUN, cause="interrupted", reason=why)
+            )
+        return Outcome(
+            ledger=self._ledger,
+            subjects=[bench.subject for bench in self._benches if bench.subject],
+            broken={b.plan.id: b.failure for b in self._benches if b.failure},
+            interrupted=interrupted,
+            began=began,
+            seconds=time.monotonic() - start,
+            folder=self._folder,
+        )
+
+    def _drive(self) -> None:
+        """One worker slot: take the subject with most left to do, until none has anything."""
+        try:
+            while not self._stop.is_set():
+                bench = self._choose()
+                if bench is None:
+                    return
+                try:
+                    self._work(bench)
+                finally:
+                    with self._lock:
+                        bench.workers -= 1
+        except Interrupted:
+            pass
+        except BaseException as fault:
+            self._fault = fault
+            self._stop.set()
+
+    def _choose(self) -> _Bench | None:
+        """An untouched subject first; a second worker where a start costs less than what is left."""
+        with self._lock:
+            fresh = [b for b in self._benches if b.waiting and not b.workers]
+            shared = [b for b in self._benches if len(b.waiting) > 1 and b.workers]
+            chosen = max(fresh or shared, key=lambda b: len(b.waiting), default=None)
+            if chosen is not None:
+                chosen.workers += 1
+            return chosen
+
+    def _work(self, bench: _Bench) -> None:
+        subject = self._prepared(bench)
+        worker: WorkerProcess | None = None
+        try:
+            while (cell := self._take(bench)) is not None:
+                if subject is None:
+                    assert bench.failure is not None
+                    self._record(_without_subject(cell, bench.failure))
+                    continue
+                self._tell("started", cell)
+                if worker is None:
+                    worker, crashed = self._start(subject, cell)
+                    if worker is None:
+                        assert crashed is not None
+                        self._record(crashed)
+                        continue
+                result = worker.run(cell, lambda stage, c=cell: self._tell("reached", c, stage))
+                self._record(result)
+                if result.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
+                    worker = None
+        finally:
+            if worker is not None:
+                worker.kill() if self._stop.is_set() else worker.close()
+
+    def _start(self, subject: Subject, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
+        with self._lock:
+            self._started += 1
+            name = f"worker-{self._started}"
+        try:
+            worker = WorkerProcess(
+                subject, self._folder, name=name, limits=self._limits, stop=self._stop
+            )
+        except WorkerDied as died:
+            return None, Result(
+                cell=cell,
+                verdict=Verdict.CRASHED,
+                cause="crashed",
+                reason=f"the worker died before it could take a cell: {died.crash['how']}",
+                crash=died.crash,
+                log=str(died.crash["log"]),
+            )
+        return worker, None
+
+    def _prepared(self, bench: _Bench) -> Subject | None:
+        with bench.lock:
+            if bench.subject is None and bench.failure is None:
+                try:
+                    bench.subject = bench.plan.prepare(lambda line: self._tell("said", line))
+                except EdgeproofError as failure:
+                    bench.failure = failure
+                    self._tell("said", f"{bench.plan.id}: {failure.message}")
+            return bench.subject
+
+    def _take(self, bench: _Bench) -> Cell | None:
+        with self._lock:
+            return bench.waiting.pop(0) if bench.waiting and not self._stop.is_set() else None
+
+    def _record(self, result: Result) -> None:
+        reason = self._declared.get(result.cell.flow.name)
+        if result.verdict is Verdict.NOT_RUN and reason is not None and result.cause != "interrupted":
+            result = _replaced(result, reason)
+        with self._lock:
+            self._ledger.record(result)
+            _append(self._folder / "journal.jsonl", result)
+            self._watcher.ended(result)
+
+    def _tell(self, what: str, *args: Any) -> None:
+        with self._lock:
+            getattr(self._watcher, what)(*args)
+
+
+def _replaced(result: Result, reason: str) -> Result:
+    from dataclasses import replace
+
+    return replace(result, declared=True, reason=f"{reason} ({result.reason})")
+
+
+def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:
+    return Result(
+        cell=cell,
+        verdict=Verdict.NOT_RUN,
+        cause="no_subject",
+        reason=failure.message,
+        mend=failure.mend,
+    )
+
+
+def _append(journal: Path, result: Result) -> None:
+    line = {
+        "cell": result.cell.id,
+        "verdict": result.verdict,
+        "stage": result.stage,
+        "cause": result.cause,
+        "reason": result.reason,
+    }
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _new_folder() -> Path:
+    """A folder for this run's logs; those of the latest runs are kept, older ones go."""
+    runs = cache.root() / "runs"
+    folder = runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True)
+        for old in sorted(p for p in runs.iterdir() if p.is_dir())[:-_RUNS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise cannot_write(error) from error
+    return folder
+
+
+__all__ = ["Outcome", "SubjectError", "SubjectPlan", "Watcher", "run_cells"]

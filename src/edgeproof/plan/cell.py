@@ -1,0 +1,72 @@
+"""Cells: case x flow x subject, what was found out about each, and how it ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgeproof.plan.case import Case
+from edgeproof.plan.flow import Flow
+from edgeproof.plan.stage import Stage, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One thing to be proved. ``subject`` is the id of the subject it runs in."""
+
+    case: Case
+    flow: Flow
+    subject: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """``case flow subject``, unique in a run."""
+        return f"{self.case.id} {self.flow.name} {self.subject}"
+
+
+def case_seed(case_id: str, run_seed: int) -> int:
+    """The seed a case is built with: its own, whatever else runs, and another in another run."""
+    digest = hashlib.sha256(f"{run_seed}:{case_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """How long a stage took, in seconds. ``shared`` work was done by an earlier cell of the case."""
+
+    stage: Stage
+    seconds: float
+    shared: bool = False
+    skipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a cell ended. ``cause`` is one word of docs/guide.md, ``reason`` a sentence for people.
+
+    ``evidence`` is what the worker measured; ``stages`` those that ended. ``declared`` tells a
+    ``not_run`` that was said beforehand, by the flow or by the user, from one that is a fault.
+    ``crash`` holds signal and stacks of a worker that died, ``log`` the last lines that were printed.
+    """
+
+    cell: Cell
+    verdict: Verdict
+    stage: Stage | None = None
+    cause: str = ""
+    reason: str = ""
+    mend: str = ""
+    declared: bool = False
+    stages: tuple[StageTime, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    crash: Mapping[str, Any] | None = None
+    log: str = ""
+
+    def seconds(self, stage: Stage) -> float | None:
+        """How long a stage took in this cell, ``None`` when it did not end or was shared."""
+        for timed in self.stages:
+            if timed.stage is stage:
+                return None if timed.skipped else timed.seconds
+        return None

@@ -1,0 +1,1 @@
+"""What a run found, for people (a table) and for programs (JSON)."""

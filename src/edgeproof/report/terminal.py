@@ -1,0 +1,243 @@
+"""What a person sees: progress while cells run, then a table, then what went wrong and how to mend it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as TimeLeft
+from rich.table import Table
+from rich.text import Text
+
+from edgeproof.gate.rules import Ruling, not_delegated
+from edgeproof.host.run import Outcome
+from edgeproof.plan.cell import Cell, Result
+from edgeproof.plan.stage import Stage, Verdict
+
+_STYLES = {
+    Verdict.PASSED: "green",
+    Verdict.FAILED: "red",
+    Verdict.CRASHED: "bold red",
+    Verdict.TIMED_OUT: "bold red",
+    Verdict.EXPECTED_FAILURE: "yellow",
+    Verdict.UNEXPECTED_PASS: "red",
+    Verdict.SKIPPED: "yellow",
+    Verdict.NOT_RUN: "red",
+}
+_PLAIN_WIDTH = 150
+_STACK_LINES = 25
+
+
+def console() -> Console:
+    """The console of this run; wide enough for the table when a file or a pipe takes it."""
+    made = Console(highlight=False, soft_wrap=False)
+    return made if made.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+class Live:
+    """Progress on a terminal: a bar with the time left, and a line for each cell that is running."""
+
+    def __init__(self, to: Console, cells: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TimeLeft(),
+            console=to,
+            transient=True,
+        )
+        self._total = self._progress.add_task("cells", total=cells, note=f"0/{cells}")
+        self._cells = cells
+        self._running: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Live:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def said(self, line: str) -> None:
+        """A line about a subject."""
+        self._progress.console.print(Text(line, style="dim"))
+
+    def started(self, cell: Cell) -> None:
+        """A worker took the cell."""
+        name = escape(f"  {cell.flow.name} {cell.case.id}")
+        self._running[cell.id] = self._progress.add_task(name, total=len(Stage), note="starting")
+
+    def reached(self, cell: Cell, stage: Stage) -> None:
+        """The cell came to a stage."""
+        done = list(Stage).index(stage)
+        self._progress.update(self._running[cell.id], completed=done, note=stage.value)
+
+    def ended(self, result: Result) -> None:
+        """The cell has its verdict."""
+        task = self._running.pop(result.cell.id, None)
+        if task is not None:
+            self._progress.remove_task(task)
+        self._progress.advance(self._total)
+        done = int(self._progress.tasks[0].completed)
+        self._progress.update(self._total, note=f"{done}/{self._cells}")
+
+
+class Plain:
+    """Progress in a pipe or a log: one line for each thing that happened."""
+
+    def __init__(self, to: Console, cells: int) -> None:
+        self._console = to
+        self._cells = cells
+        self._done = 0
+
+    def __enter__(self) -> Plain:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def said(self, line: str) -> None:
+        """A line about a subject."""
+        self._console.print(Text(line))
+
+    def started(self, cell: Cell) -> None:
+        """Nothing: the end of a cell is the news."""
+
+    def reached(self, cell: Cell, stage: Stage) -> None:
+        """Nothing: the end of a cell is the news."""
+
+    def ended(self, result: Result) -> None:
+        """The cell has its verdict."""
+        self._done += 1
+        cell, seconds = result.cell, sum(t.seconds for t in result.stages if not t.shared)
+        self._console.print(
+            f"[{self._done}/{self._cells}] {cell.flow.name} {cell.case.id}: "
+            f"{result.verdict.value} ({seconds:.1f} s)",
+            markup=False,
+        )
+
+
+def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, str]) -> None:
+    """Print the table, everything that is not good, and what the gate says."""
+    results = list(outcome.ledger)
+    to.print()
+    for subject in outcome.subjects:
+        for note in subject.notes:
+            to.print(Text(f"note: {subject.id}: {note}", style="yellow"))
+    to.print(_table(results))
+    for result in results:
+        if result.verdict is not Verdict.PASSED or not_delegated(result):
+            _explain(to, result, reproduce[result.cell.id])
+    to.print()
+    to.print(_sum(outcome))
+    if ruling.exit_code == 0:
+        to.print(Text("gate: holds", style="green"))
+    for reason in ruling.reasons:
+        to.print(Text(f"gate: {reason}", style="red"))
+    if ruling.exit_code != 0:
+        to.print(Text(f"logs: {outcome.folder}", style="dim"))
+
+
+def _table(results: list[Result]) -> Table:
+    several = len({result.cell.case.id for result in results}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    if not several and results:
+        table.title = f"{results[0].cell.case.id}"
+    else:
+        table.add_column("case")
+    table.add_column("flow", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("stage", no_wrap=True)
+    for name in ("delegated", "SQNR dB", ".pte MB", "lower s", "load s", "run ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        row = [result.cell.flow.name, _verdict(result), result.stage or "", *_numbers(result)]
+        table.add_row(*([result.cell.case.id] if several else []), *row)
+    return table
+
+
+def _verdict(result: Result) -> Text:
+    text, style = result.verdict.value, _STYLES[result.verdict]
+    if result.declared:
+        text, style = f"{text} (declared)", "yellow"
+    elif not_delegated(result):
+        text, style = f"{text}, not delegated", "red"
+    elif result.cause == "vacuous":
+        text = f"{text} (vacuous)"
+    return Text(text, style=style)
+
+
+def _numbers(result: Result) -> list[str]:
+    evidence = result.evidence
+    nodes = evidence.get("nodes")
+    size = evidence.get("pte_bytes")
+    run = evidence.get("run_seconds")
+    return [
+        f"{evidence['delegated_nodes']}/{nodes}" if nodes is not None else "",
+        worst_sqnr(evidence),
+        f"{size / 1e6:.2f}" if size is not None else "",
+        _seconds(result.seconds(Stage.LOWER), 1),
+        _seconds(result.seconds(Stage.LOAD), 3),
+        f"{1e3 * run:.2f}" if run is not None else "",
+    ]
+
+
+def worst_sqnr(evidence: Mapping[str, Any]) -> str:
+    """The lowest SQNR of a cell's outputs, as the table shows it."""
+    found = [float(row["sqnr_db"]) for row in evidence.get("outputs", ()) if "sqnr_db" in row]
+    if not found:
+        return ""
+    return "exact" if math.isinf(min(found)) and min(found) > 0 else f"{min(found):.1f}"
+
+
+def _seconds(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _explain(to: Console, result: Result, reproduce: str) -> None:
+    to.print()
+    head = Text.assemble((result.cell.flow.name, "bold"), " ", result.cell.case.id, ": ")
+    head.append_text(_verdict(result))
+    if result.stage:
+        head.append(f" at {result.stage.value}")
+    to.print(head)
+    if not_delegated(result):
+        to.print("  no node of the graph was delegated", markup=False)
+    if result.reason:
+        _indented(to, result.reason)
+    if result.mend:
+        _indented(to, f"mend: {result.mend}")
+    if result.declared:
+        return
+    if result.crash:
+        for name in ("native_stack", "python_stack"):
+            _indented(to, _first_lines(str(result.crash.get(name, "")), _STACK_LINES), "  | ")
+    if result.log:
+        _indented(to, f"the last it printed:\n{result.log}", "  > ")
+    _indented(to, f"alone: {reproduce}")
+
+
+def _first_lines(text: str, count: int) -> str:
+    lines = text.strip().splitlines()
+    more = [f"... {len(lines) - count} more lines in the report"] if len(lines) > count else []
+    return "\n".join([*lines[:count], *more])
+
+
+def _indented(to: Console, text: str, by: str = "  ") -> None:
+    for line in text.splitlines():
+        to.print(f"{by}{line}", markup=False, overflow="fold" if to.is_terminal else "ignore",
+                 no_wrap=not to.is_terminal, crop=False)  # fmt: skip
+
+
+def _sum(outcome: Outcome) -> str:
+    counts = [f"{n} {v.value}" for v, n in outcome.ledger.counts().items() if n]
+    declared = sum(result.declared for result in outcome.ledger)
+    note = f" ({declared} declared)" if declared else ""
+    return (
+        f"{len(outcome.ledger.asked)} cells asked for: {', '.join(counts)}{note}; "
+        f"{outcome.seconds:.0f} s"
+    )

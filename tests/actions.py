@@ -301,6 +301,7 @@ class Runner:
         assert name not in self.uploaded, f"uploaded twice: {name}"
         place = self.workspace / path
         files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.is_file())
+        files = [file for file in files if not file.name.startswith(".")]  # as the action does
         self.uploaded[name] = files
         return bool(files)
 

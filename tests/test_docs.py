@@ -81,8 +81,8 @@ def commands(text: str, page: str) -> list[Command]:
             continue
         typed: list[tuple[int, str]] = []
         going_on = False
-        for number, line in enumerate(lines, start=start):
-            line = line.strip().removeprefix("> ") if going_on else line.strip()  # noqa: PLW2901
+        for number, written in enumerate(lines, start=start):
+            line = written.strip().removeprefix("> ") if going_on else written.strip()
             if going_on:
                 typed[-1] = (typed[-1][0], typed[-1][1] + " " + line)
             elif language == "bash" or line.startswith(("$ ", "# ")):
@@ -209,7 +209,7 @@ def test_the_pages_have_commands() -> None:
         ("```console\n$ make test\nsomething it prints\n```", [["make", "test"]]),
         ("```bash\n# why\nmake test ARGS='-k a'\n```", [["make", "test", "ARGS=-k a"]]),
         ("```bash\ncd x && CI=1 edgeproof smoke > log\n```", [["cd", "x"], ["edgeproof", "smoke"]]),
-        ("```console\n$ edgeproof smoke \\\n>   --json a\n```", [["edgeproof", "smoke", "--json", "a"]]),
+        ("```console\n$ edgeproof flows \\\n>   --x a\n```", [["edgeproof", "flows", "--x", "a"]]),
         ("- a list\n  ```bash\n  make fast  # quick\n  ```", [["make", "fast"]]),
         ("```python\nmake(test)\n```", []),
         ("~~~bash\nedgeproof flows | head\n~~~", [["edgeproof", "flows"], ["head"]]),

@@ -451,3 +451,19 @@ def test_ci(name: str, make_runner: Callable[..., Runner]) -> None:
         assert [file.suffix for file in runner.uploaded["edgeproof"]] == [".whl", ".gz"]
     else:
         assert re.search(r"\d+ passed", runner.output)
+
+
+@linux
+def test_the_check_of_a_clean_clone(tmp_path: Path, make_runner: Callable[..., Runner]) -> None:
+    """``.ci/run``, narrowed like the jobs above: it ends as pytest does, and leaves nothing."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    runner = make_runner(narrowed={"TMPDIR": str(scratch), "ARGS": "tests/host/test_templates.py"})
+    steps = [
+        {"uses": "actions/checkout@v6", "with": {"persist-credentials": False}},
+        {"run": "bash .ci/run", "timeout-minutes": 10},
+    ]
+
+    assert runner.run({"steps": steps}, {}), runner.output
+    assert re.search(r"=+ \d+ passed.*\n.exit code 0.\n$", runner.output)
+    assert not list(scratch.glob("tmp.*"))

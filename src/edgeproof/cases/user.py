@@ -29,7 +29,9 @@ def case_from_argument(text: str, *, condition: bool = False) -> Case:
     """
     if text.endswith(".pt2"):
         path = _existing(text)
-        return Case(id=f"user/{path.stem}", source=Source.PT2, target=str(path), condition=condition)
+        return Case(
+            id=f"user/{path.stem}", source=Source.PT2, target=str(path), condition=condition
+        )
     file, separator, factory = text.rpartition(":")
     if not separator or not file.endswith(".py"):
         raise UsageError(
@@ -130,8 +132,11 @@ def _positional_and_keyword(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any
         return (), dict(inputs)
     if isinstance(inputs, torch.Tensor):
         return (inputs,), {}
-    if isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], tuple) and (
-        isinstance(inputs[1], Mapping) and all(isinstance(key, str) for key in inputs[1])
+    if (
+        isinstance(inputs, tuple)
+        and len(inputs) == 2
+        and isinstance(inputs[0], tuple)
+        and (isinstance(inputs[1], Mapping) and all(isinstance(key, str) for key in inputs[1]))
     ):
         return inputs[0], dict(inputs[1])
     return (tuple(inputs) if isinstance(inputs, list) else inputs), {}

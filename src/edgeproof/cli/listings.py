@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from edgeproof.errors import ExitCode, SubjectError, UsageError
+from edgeproof.errors import ExitCode, UsageError
 from edgeproof.flows.registry import all_flows
 from edgeproof.host import subjects as store
 from edgeproof.host.interpreters import described, find_python
@@ -67,6 +67,3 @@ def make(stacks: Sequence[str], *, executorch: str | None, python: str | None) -
     for stack in chosen:
         subject = store.prepare(stack, choice, interpreter.path, on_progress=click.echo)
         click.echo(f"{subject.id}: {Path(subject.python)}")
-
-
-__all__ = ["SubjectError", "flows", "make", "subjects"]

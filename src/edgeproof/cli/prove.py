@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from edgeproof.cases import smoke as smoke_cases
 from edgeproof.cases import user
-from edgeproof.errors import EdgeproofError, ExitCode, UsageError
+from edgeproof.errors import ExitCode, UsageError
 from edgeproof.flows.registry import all_flows, select
 from edgeproof.gate.rules import rule
 from edgeproof.host import subjects
@@ -24,21 +25,22 @@ from edgeproof.plan.case import Case
 from edgeproof.plan.cell import Cell, case_seed
 from edgeproof.plan.flow import Flow
 from edgeproof.plan.stack import Stack
+from edgeproof.plan.subject import Subject
 from edgeproof.report import document, terminal
 
 _MOST_WORKERS = 4
 
 
-def smoke(flows: Iterable[str], **options: object) -> ExitCode:
+def smoke(flows: Iterable[str], **options: Any) -> ExitCode:
     """Run the smoke suite."""
-    return _prove(smoke_cases.CASES, "smoke", split(flows), **options)  # type: ignore[arg-type]
+    return _prove(smoke_cases.CASES, "smoke", split(flows), **options)
 
 
-def check(model: str, flows: Iterable[str], *, condition: bool, **options: object) -> ExitCode:
+def check(model: str, flows: Iterable[str], *, condition: bool, **options: Any) -> ExitCode:
     """Run a user's own model."""
     case = user.case_from_argument(model, condition=condition)
     command = f"check {shlex.quote(model)}" + (" --condition" if condition else "")
-    return _prove((case,), command, split(flows), **options)  # type: ignore[arg-type]
+    return _prove((case,), command, split(flows), **options)
 
 
 def split(flows: Iterable[str]) -> tuple[str, ...]:
@@ -74,8 +76,10 @@ def plans_for(
     }
 
 
-def _prepare(stack: Stack, choice: ExecutorchChoice, python: Path, said: object) -> object:
-    return subjects.prepare(stack, choice, python, on_progress=said)  # type: ignore[arg-type]
+def _prepare(
+    stack: Stack, choice: ExecutorchChoice, python: Path, said: Callable[[str], None]
+) -> Subject:
+    return subjects.prepare(stack, choice, python, on_progress=said)
 
 
 def _adopted(which: str, stack: Stack) -> SubjectPlan:
@@ -123,16 +127,12 @@ def _prove(
             declared=accepted,
         )
     broken = sum(
-        any(
-            result.cell.subject == key and not result.declared for result in outcome.ledger
-        )
+        any(result.cell.subject == key and not result.declared for result in outcome.ledger)
         for key in outcome.broken
     )
     ruling = rule(outcome.ledger, interrupted=outcome.interrupted, broken_subjects=broken)
     common = _common_options(executorch, python, subject, seed)
-    reproduce = {
-        cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells
-    }
+    reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
     terminal.show(to, outcome, ruling, reproduce)
     if report_path is not None:
         report = document.document(
@@ -183,6 +183,3 @@ def _common_options(
     named = {"--executorch": executorch, "--python": python, "--subject": subject}
     words = [f" {option} {shlex.quote(value)}" for option, value in named.items() if value]
     return "".join(words) + (f" --seed {seed}" if seed else "")
-
-
-__all__ = ["EdgeproofError", "check", "plans_for", "smoke", "split"]

@@ -68,6 +68,8 @@ def inspect(flow: Flow, edge: Any) -> dict[str, Any]:
         for name in manifest["files"]:
             key = f"coreai/{manifest['hash']}/{name}"
             if key not in held:
-                raise ValueError(f"the delegate's manifest names {key}, the program does not hold it")
+                raise ValueError(
+                    f"the delegate's manifest names {key}, the program does not hold it"
+                )
         assets.append({"hash": manifest["hash"], "files": len(manifest["files"])})
     return {"assets": assets}

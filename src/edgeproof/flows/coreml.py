@@ -49,7 +49,9 @@ def lower(flow: Flow, program: Any, model: Model) -> Any:
         compute_precision=ct.precision.FLOAT16 if half else ct.precision.FLOAT32,
         minimum_deployment_target=ct.target.iOS17,
     )
-    return to_edge_transform_and_lower(program, partitioner=[CoreMLPartitioner(compile_specs=specs)])
+    return to_edge_transform_and_lower(
+        program, partitioner=[CoreMLPartitioner(compile_specs=specs)]
+    )
 
 
 def inspect(flow: Flow, edge: Any) -> dict[str, Any]:

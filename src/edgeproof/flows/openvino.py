@@ -28,7 +28,10 @@ FLOWS = (
     _flow(
         name="openvino_int8",
         summary="OpenVINO on the CPU, int8, calibrated with NNCF's quantizer",
-        imports=("executorch.backends.openvino.partitioner", "executorch.backends.openvino.quantizer"),
+        imports=(
+            "executorch.backends.openvino.partitioner",
+            "executorch.backends.openvino.quantizer",
+        ),
         quantized=True,
     ),
 )

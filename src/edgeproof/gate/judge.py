@@ -6,7 +6,7 @@ makes it fail, so that a worker that leaves something out cannot pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,10 @@ def judge(cell: Cell, ended: Ended) -> Result:
         return result(Verdict.FAILED, ended.stage, "raised", reason=ended.problem)
     if ended.outcome != "done":
         return result(
-            Verdict.FAILED, ended.stage, "unproved", reason=f"the worker ended with {ended.outcome!r}"
+            Verdict.FAILED,
+            ended.stage,
+            "unproved",
+            reason=f"the worker ended with {ended.outcome!r}",
         )
     done = [timed.stage for timed in ended.stages]
     if cell.flow.cannot_run and ended.evidence.get("cannot_run") == cell.flow.cannot_run:
@@ -71,7 +74,10 @@ def judge(cell: Cell, ended: Ended) -> Result:
     missing = _first_missing(done, Stage.COMPARE)
     if missing is not None:
         return result(
-            Verdict.FAILED, missing, "unproved", reason=f"the worker never said that {missing} ended"
+            Verdict.FAILED,
+            missing,
+            "unproved",
+            reason=f"the worker never said that {missing} ended",
         )
     return _judge_outputs(ended.evidence.get("outputs"), result)
 
@@ -85,41 +91,40 @@ def _first_missing(done: Sequence[Stage], last: Stage) -> Stage | None:
     return None
 
 
-def _judge_outputs(outputs: Any, result: Any) -> Result:
+def _judge_outputs(outputs: Any, result: Callable[..., Result]) -> Result:
     rows = outputs if isinstance(outputs, list) else []
     compared = [row for row in rows if not row.get("constant")]
     if not compared:
-        made: Result = result(
+        return result(
             Verdict.FAILED,
             Stage.COMPARE,
             "vacuous",
             reason="no output is a tensor: there was nothing to compare",
         )
-        return made
     for row in rows:
-        if row.get("problem") or not _within_limits(row):
-            problem = row.get("problem") or "the worker did not measure it"
-            made = result(
+        where = f"output {row.get('output')} at the {row.get('point')} input"
+        if row.get("problem"):
+            return result(
+                Verdict.FAILED, Stage.COMPARE, "mismatch", reason=f"{where} {row['problem']}"
+            )
+        if not _within_limits(row):
+            return result(
                 Verdict.FAILED,
                 Stage.COMPARE,
-                "mismatch",
-                reason=f"output {row.get('output')} at the {row.get('point')} input {problem}",
+                "unproved",
+                reason=f"{where} was not measured, or is not within its limits",
             )
-            return made
     for row in compared:
         if row["witnesses"]:
             why = "; ".join(_WITNESSES.get(w, w) for w in row["witnesses"])
-            made = result(
+            return result(
                 Verdict.FAILED,
                 Stage.COMPARE,
                 "vacuous",
-                reason=f"comparing output {row['output']} at the {row['point']} input proves nothing: "
-                f"{why}",
+                reason=f"comparing output {row['output']} at the {row['point']} input proves nothing: {why}",
                 mend="use trained weights and inputs that matter, or --condition for an untrained model",
             )
-            return made
-    passed: Result = result(Verdict.PASSED, None, "")
-    return passed
+    return result(Verdict.PASSED, None, "")
 
 
 def _within_limits(row: Mapping[str, Any]) -> bool:
@@ -131,9 +136,8 @@ def _within_limits(row: Mapping[str, Any]) -> bool:
             return False
         if row["exact"]:
             return float(row["max_abs"]) == 0
-        return (
-            float(row["rms_error"]) <= float(row["limit_rms"])
-            and float(row["required"]) <= float(row["limit"])
-        )
+        return float(row["rms_error"]) <= float(row["limit_rms"]) and float(
+            row["required"]
+        ) <= float(row["limit"])
     except (KeyError, TypeError, ValueError):
         return False

@@ -6,7 +6,9 @@ Nothing is installed into them: they are taken as found, and what differs is sai
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -56,6 +58,33 @@ def adopt(which: str, stack: Stack) -> Subject:
         managed=False,
         contents=contents,
         notes=(*_notes(stack, found), *(f"it holds no {pattern}" for pattern in missing)),
+        lacks=_lacks(stack, contents.packages),
+    )
+
+
+def mend(subject: Subject) -> str:
+    """The command after which a flow of the subject's stack should work."""
+    if subject.managed:
+        return f"edgeproof subjects remove {subject.stack}, then run again"
+    if cache.subjects() in subject.python.parents:
+        return (
+            f"this is edgeproof's own environment for another stack: edgeproof subjects make "
+            f"{subject.stack}, and leave --subject out"
+        )
+    if not subject.lacks:
+        return "the stack's pins are all there: the message above names what fails to import"
+    pins = shlex.join(subject.lacks)
+    return f"{sys.executable} -m uv pip install --python {shlex.quote(str(subject.python))} {pins}"
+
+
+def _lacks(stack: Stack, packages: Mapping[str, str]) -> tuple[str, ...]:
+    """The pins of the stack that the packages do not fulfil, executorch left out."""
+    held = {canonicalize_name(name): version for name, version in packages.items()}
+    return tuple(
+        pin
+        for pin in stack.requires
+        if (version := held.get(canonicalize_name(Requirement(pin).name))) is None
+        or not _satisfies(version, Requirement(pin))
     )
 
 

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -187,19 +188,15 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
         if os.name == "posix":
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
         else:
             self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                try:
+                with suppress(OSError):
                     pipe.close()
-                except OSError:
-                    pass
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -240,20 +237,16 @@ class WorkerProcess:
         """Abort a worker that hangs, so that its handlers write down where, and bury it."""
         if os.name == "posix" and self._process.poll() is None:
             self._process.send_signal(signal.SIGABRT)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
         else:
             self._process.kill()
         return {**self._bury(log), "how": "it hung and was ended"}
 
     def _bury(self, log: Path) -> dict[str, Any]:
         """What a dead worker left: how it died, its stacks, its last words."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
         code = self._process.poll()
         self.kill()
         printed, native = _split_native(_text(log))

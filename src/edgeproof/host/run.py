@@ -8,13 +8,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgeproof.errors import EdgeproofError, SubjectError
-from edgeproof.host import cache
+from edgeproof.errors import EdgeproofError
+from edgeproof.host import adopted, cache
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
 from edgeproof.host.uv import cannot_write
 from edgeproof.plan.cell import Cell, Result
@@ -184,13 +185,22 @@ class _Run:
                         assert crashed is not None
                         self._record(crashed)
                         continue
-                result = worker.run(cell, lambda stage, c=cell: self._tell("reached", c, stage))
+                result = self._with_mend(
+                    worker.run(cell, partial(self._tell, "reached", cell)), subject
+                )
                 self._record(result)
                 if result.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
                     worker = None
         finally:
             if worker is not None:
                 worker.kill() if self._stop.is_set() else worker.close()
+
+    @staticmethod
+    def _with_mend(result: Result, subject: Subject) -> Result:
+        """A flow that cannot work for want of packages gets the command that installs them."""
+        if result.cause != "unavailable":
+            return result
+        return replace(result, mend=adopted.mend(subject))
 
     def _start(self, subject: Subject, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
         with self._lock:
@@ -227,22 +237,24 @@ class _Run:
 
     def _record(self, result: Result) -> None:
         reason = self._declared.get(result.cell.flow.name)
-        if result.verdict is Verdict.NOT_RUN and reason is not None and result.cause != "interrupted":
-            result = _replaced(result, reason)
+        if (
+            result.verdict is Verdict.NOT_RUN
+            and reason is not None
+            and result.cause != "interrupted"
+        ):
+            result = replace(result, declared=True, reason=f"{reason} ({result.reason})")
         with self._lock:
             self._ledger.record(result)
-            _append(self._folder / "journal.jsonl", result)
+            try:
+                _append(self._folder / "journal.jsonl", result)
+            except OSError as error:
+                # The ledger has it; a full disk must not take the run with it.
+                self._watcher.said(f"the journal cannot be written: {error.strerror}")
             self._watcher.ended(result)
 
     def _tell(self, what: str, *args: Any) -> None:
         with self._lock:
             getattr(self._watcher, what)(*args)
-
-
-def _replaced(result: Result, reason: str) -> Result:
-    from dataclasses import replace
-
-    return replace(result, declared=True, reason=f"{reason} ({result.reason})")
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:
@@ -278,6 +290,3 @@ def _new_folder() -> Path:
     except OSError as error:
         raise cannot_write(error) from error
     return folder
-
-
-__all__ = ["Outcome", "SubjectError", "SubjectPlan", "Watcher", "run_cells"]

@@ -32,7 +32,7 @@ _DROPPED = frozenset(
 _FOLDERS = ("UV_CACHE_DIR", "UV_CONFIG_FILE", "UV_FIND_LINKS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-class UvFailed(Exception):  # noqa: N818 - not an error for the user until it is classified
+class UvFailed(Exception):
     """uv ended with an error; ``lines`` is what it said."""
 
     def __init__(self, lines: Sequence[str]) -> None:

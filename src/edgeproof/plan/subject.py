@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Subject:
 
     ``managed`` subjects were made by edgeproof and run isolated from the user's own Python settings;
     the others are environments the user named, taken as found. ``notes`` say where such an
-    environment differs from the stack.
+    environment differs from the stack, ``lacks`` are the stack's pins that it does not fulfil.
     """
 
     stack: str
@@ -52,7 +52,8 @@ class Subject:
     env: Mapping[str, str]
     managed: bool
     contents: Contents
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

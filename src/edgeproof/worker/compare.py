@@ -86,8 +86,10 @@ def _measure(
 ) -> dict[str, Any]:
     off = error(got, expected)
     exact = not expected.is_floating_point()
-    agrees = torch.equal(got, expected) if exact else (
-        off.rms_error <= floor.limit_rms and off.required <= floor.limit
+    agrees = (
+        torch.equal(got, expected)
+        if exact
+        else (off.rms_error <= floor.limit_rms and off.required <= floor.limit)
     )
     return {
         "shape": list(expected.shape),

@@ -78,9 +78,8 @@ def nonfinite_agree(answer: torch.Tensor, reference: torch.Tensor) -> bool:
     finite = torch.isfinite(r)
     if not torch.equal(torch.isfinite(y), finite):
         return False
-    return torch.equal(torch.nan_to_num(y[~finite]), torch.nan_to_num(r[~finite])) and torch.equal(
-        torch.isnan(y), torch.isnan(r)
-    )
+    same_signs = torch.equal(torch.nan_to_num(y[~finite]), torch.nan_to_num(r[~finite]))
+    return bool(same_signs and torch.equal(torch.isnan(y), torch.isnan(r)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +106,9 @@ class Floor:
         return self.factor * self.required
 
 
-EXACT = Floor(source="integers and booleans are compared exactly", rms_error=0, required=0, factor=0)
+EXACT = Floor(
+    source="integers and booleans are compared exactly", rms_error=0, required=0, factor=0
+)
 
 
 def floor(
@@ -129,6 +130,8 @@ def floor(
 
 def passes(answer: torch.Tensor, reference: torch.Tensor, floor: Floor) -> bool:
     """Whether an answer would pass against the reference under these limits."""
+    if not reference.is_floating_point():
+        return bool(torch.equal(answer, reference))
     if not nonfinite_agree(answer, reference):
         return False
     off = error(answer, reference)
@@ -169,7 +172,9 @@ def witnesses(
 
 def input_rms(tensors: list[Any]) -> float | None:
     """The root mean square of all float inputs together, ``None`` where there is none."""
-    floats = [_as_double(t) for t in tensors if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    floats = [
+        _as_double(t) for t in tensors if isinstance(t, torch.Tensor) and t.is_floating_point()
+    ]
     floats = [t for t in floats if t.numel()]
     return _rms(torch.cat(floats)) if floats else None
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class RoundedUp(TorchDispatchMode):
+class RoundedUp(TorchDispatchMode):  # type: ignore[misc] # Any where torch is not installed
     """While active, every float32 result of an operation is rounded up to ``dtype`` and widened again.
 
     A bound for hardware whose rounding errors have a mean other than zero: real ones round some

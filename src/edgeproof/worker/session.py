@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -67,10 +68,8 @@ def _unbuffer_c_streams() -> None:
     line_buffered = 1
     name = "__stdoutp" if sys.platform == "darwin" else "stdout"
     c = ctypes.CDLL(None)
-    try:
+    with contextlib.suppress(AttributeError, ValueError):
         c.setvbuf(ctypes.c_void_p.in_dll(c, name), None, line_buffered, 0)
-    except (AttributeError, ValueError):
-        pass
 
 
 def _finite(value: Any) -> Any:
@@ -97,9 +96,7 @@ def serve(*, log: Path, crash_log: Path) -> None:
     crash_file = crash_log.open("w")
     faulthandler.enable(file=crash_file, all_threads=True)
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(
-        target=_read_requests, args=(streams.requests, requests), daemon=True
-    ).start()
+    threading.Thread(target=_read_requests, args=(streams.requests, requests), daemon=True).start()
     start = time.perf_counter()
     import torch
 

@@ -133,7 +133,9 @@ class CellRun:
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
             self.evidence["outputs"] = [
-                row for name, inputs in tried for row in self._compare(name, inputs, exported, answers)
+                row
+                for name, inputs in tried
+                for row in self._compare(name, inputs, exported, answers)
             ]
         del method, loaded
 
@@ -208,7 +210,7 @@ def _flat(inputs: Inputs, method: Any) -> list[Any]:
     Inputs that are no tensors are written into the program by export; a program that does not take
     them as inputs at all gets the tensors alone.
     """
-    leaves = torch.utils._pytree.tree_leaves(cloned(inputs))
+    leaves: list[Any] = torch.utils._pytree.tree_leaves(cloned(inputs))
     if len(leaves) != method.metadata.num_inputs():
         leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return leaves

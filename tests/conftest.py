@@ -3,12 +3,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from edgeproof.plan.stack import Stack
+from tests.lab import Lab
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "darwin-arm64", "windows-amd64")
 
@@ -71,3 +72,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "my cache"
     monkeypatch.setenv("EDGEPROOF_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """A Python in the base subject, for tests of what runs there."""
+    made = Lab("base")
+    yield made
+    made.close()

@@ -48,9 +48,7 @@ for module in pkgutil.walk_packages(edgeproof.__path__, "edgeproof."):
         count += 1
 assert count > 30, count
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

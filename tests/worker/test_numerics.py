@@ -66,7 +66,10 @@ def test_equal_outputs_have_no_error_even_when_zero(lab: Lab) -> None:
 
 
 def test_anything_against_zeros_is_infinitely_far(lab: Lab) -> None:
-    assert run(lab, "result = [str(v) for v in measured([1e-30, 0.], [0., 0.])[:2]]") == ["inf", "inf"]
+    assert run(lab, "result = [str(v) for v in measured([1e-30, 0.], [0., 0.])[:2]]") == [
+        "inf",
+        "inf",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from edgeproof.plan.stage import Stage, Verdict
 from edgeproof.plan.subject import Subject
 
 _RUNS_KEPT = 20
+_RUN_ENDED_SECONDS = 24 * 3600.0  # a folder younger than this may be in use
 
 
 class Watcher(Protocol):
@@ -280,13 +281,14 @@ def _append(journal: Path, result: Result) -> None:
 
 
 def _new_folder() -> Path:
-    """A folder for this run's logs; those of the latest runs are kept, older ones go."""
+    """A folder for this run's logs; those of the latest runs and of the last day stay."""
     runs = cache.root() / "runs"
     folder = runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     try:
         folder.mkdir(parents=True)
         for old in sorted(p for p in runs.iterdir() if p.is_dir())[:-_RUNS_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+            if time.time() - old.stat().st_mtime > _RUN_ENDED_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise cannot_write(error) from error
     return folder

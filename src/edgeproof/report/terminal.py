@@ -30,6 +30,7 @@ _STYLES = {
 }
 _PLAIN_WIDTH = 150
 _STACK_LINES = 25
+_LOG_LINES = 10
 
 
 def console() -> Console:
@@ -84,6 +85,7 @@ class Live:
         self._progress.advance(self._total)
         done = int(self._progress.tasks[0].completed)
         self._progress.update(self._total, note=f"{done}/{self._cells}")
+        self._progress.console.print(_line(result, done, self._cells), markup=False)
 
 
 class Plain:
@@ -113,12 +115,12 @@ class Plain:
     def ended(self, result: Result) -> None:
         """The cell has its verdict."""
         self._done += 1
-        cell, seconds = result.cell, sum(t.seconds for t in result.stages if not t.shared)
-        self._console.print(
-            f"[{self._done}/{self._cells}] {cell.flow.name} {cell.case.id}: "
-            f"{result.verdict.value} ({seconds:.1f} s)",
-            markup=False,
-        )
+        self._console.print(_line(result, self._done, self._cells), markup=False)
+
+
+def _line(result: Result, done: int, cells: int) -> str:
+    cell, seconds = result.cell, sum(t.seconds for t in result.stages if not t.shared)
+    return f"[{done}/{cells}] {cell.flow.name} {cell.case.id}: {result.verdict.value} ({seconds:.1f} s)"
 
 
 def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, str]) -> None:
@@ -217,7 +219,7 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
         for name in ("native_stack", "python_stack"):
             _indented(to, _first_lines(str(result.crash.get(name, "")), _STACK_LINES), "  | ")
     if result.log:
-        _indented(to, f"the last it printed:\n{result.log}", "  > ")
+        _indented(to, _last_lines(result.log, _LOG_LINES), "  > ")
     _indented(to, f"alone: {reproduce}")
 
 
@@ -225,6 +227,13 @@ def _first_lines(text: str, count: int) -> str:
     lines = text.strip().splitlines()
     more = [f"... {len(lines) - count} more lines in the report"] if len(lines) > count else []
     return "\n".join([*lines[:count], *more])
+
+
+def _last_lines(text: str, count: int) -> str:
+    """The end of a log, without the markers that tracebacks put under their lines."""
+    lines = [line for line in text.strip().splitlines() if line.strip(" ^~")]
+    more = [f"... {len(lines) - count} lines before in the report"] if len(lines) > count else []
+    return "\n".join([*more, *lines[-count:]])
 
 
 def _indented(to: Console, text: str, by: str = "  ") -> None:

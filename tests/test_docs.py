@@ -74,27 +74,26 @@ def blocks(text: str, page: str) -> list[tuple[int, str, list[str]]]:
 
 
 def commands(text: str, page: str) -> list[Command]:
-    """The commands in the shell blocks, in ``console`` those after ``$``."""
+    """The commands in the shell blocks; where lines start with ``$``, the others are output."""
     found = []
     for start, language, lines in blocks(text, page):
         if language not in SHELL:
             continue
+        prompts = any(line.lstrip().startswith("$ ") for line in lines)
         typed: list[tuple[int, str]] = []
         going_on = False
         for number, written in enumerate(lines, start=start):
             line = written.strip().removeprefix("> ") if going_on else written.strip()
             if going_on:
                 typed[-1] = (typed[-1][0], typed[-1][1] + " " + line)
-            elif language == "bash" or line.startswith(("$ ", "# ")):
-                if not line or line.startswith("#"):
-                    continue
+            elif line and not line.startswith("#") and (line.startswith("$ ") or not prompts):
                 typed.append((number, line.removeprefix("$ ")))
             else:
                 continue
             going_on = typed[-1][1].endswith("\\")
             typed[-1] = (typed[-1][0], typed[-1][1].removesuffix("\\").strip())
-        if language == "console" and lines and not typed:
-            raise DocsError(f"{page}:{start}: a console block without a line that starts with '$ '")
+        if not typed:
+            raise DocsError(f"{page}:{start}: a {language} block without a command")
         for number, line in typed:
             found.extend(_simple_commands(f"{page}:{number}", line))
     return found
@@ -102,6 +101,10 @@ def commands(text: str, page: str) -> list[Command]:
 
 def _simple_commands(where: str, line: str) -> list[Command]:
     """The parts of a line between ``&&``, ``;``, ``|``, without variables set for the command."""
+    inner: list[Command] = []
+    while match := re.search(r"\$\(([^()]*)\)", line):
+        inner.extend(_simple_commands(where, match[1]))
+        line = line.replace(match[0], "SUBSTITUTED", 1)
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = "#"
@@ -115,7 +118,7 @@ def _simple_commands(where: str, line: str) -> list[Command]:
             found.append([])
         else:
             found[-1].append(word)
-    simple = []
+    simple = inner
     for part in found:
         while part and re.match(r"^\w+=", part[0]):
             part.pop(0)
@@ -173,7 +176,8 @@ def _check_edgeproof(command: Command) -> None:
         if listed is None or _help((*subcommand, words[0])) is None:
             break
         subcommand = (*subcommand, words.pop(0))
-    if not subcommand and words and not words[0].startswith("-"):
+    group = "COMMAND" in (_help(subcommand) or "").splitlines()[0]
+    if group and words and not words[0].startswith("-"):
         raise DocsError(f"{command}: there is no command {words[0]!r}")
     named = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", _help(subcommand) or "")) | {"--help"}
     for word in words:
@@ -212,6 +216,11 @@ def test_the_pages_have_commands() -> None:
         ("```console\n$ edgeproof flows \\\n>   --x a\n```", [["edgeproof", "flows", "--x", "a"]]),
         ("- a list\n  ```bash\n  make fast  # quick\n  ```", [["make", "fast"]]),
         ("```python\nmake(test)\n```", []),
+        ("```console\nmake fast\nmake lint\n```", [["make", "fast"], ["make", "lint"]]),
+        (
+            '```console\n$(edgeproof subjects path base) -c "import torch"\n```',
+            [["edgeproof", "subjects", "path", "base"], ["SUBSTITUTED", "-c", "import torch"]],
+        ),
         ("~~~bash\nedgeproof flows | head\n~~~", [["edgeproof", "flows"], ["head"]]),
     ],
 )  # fmt: skip
@@ -226,7 +235,8 @@ def test_commands_are_found(text: str, words: list[list[str]]) -> None:
         ("```sh\nmake test\n```", "'sh'"),
         ("```bash title=x\nmake test\n```", "title"),
         ("```bash\nmake test", "not closed"),
-        ("```console\nmake test\n```", "starts with"),
+        ("```console\n```", "without a command"),
+        ("```bash\n# nothing but a comment\n```", "without a command"),
         ("```bash\nmake 'test\n```", "not a command"),
     ],
 )
@@ -242,6 +252,7 @@ def test_a_page_that_cannot_be_checked_is_an_error(text: str, said: str) -> None
         ("make", "no target"),
         ("make ARGS=x", "no target"),
         ("edgeproof smok", "no command"),
+        ("edgeproof subjects lst", "no command"),
         ("edgeproof smoke --flow x", "no option --flow"),
         ("edgeproof smoke --jsn=x", "no option --jsn"),
         (".venv/bin/edgeproof smoke --nothing", "no option --nothing"),
@@ -260,6 +271,7 @@ def test_a_command_that_does_not_exist_is_an_error(line: str, said: str) -> None
         "edgeproof smoke --flows portable_fp32 --json report.json --workers 2",
         "edgeproof smoke --executorch 1.5.1 --python 3.12 --declare-not-run qnn_fp16=why",
         "edgeproof --help",
+        "edgeproof subjects make base qnn",
         "python -m pip install edgeproof",
     ],
 )

@@ -42,8 +42,8 @@ def computes_in(flow: Flow) -> Arithmetic:
 
     Measured on QNN 2.49's HTP emulator: each operation is right to a rounding step, but a hard-swish
     comes out too large by 2e-4 of its RMS on average. Over the depth of MobileNetV3 that adds up to
-    12 to 56 times the floor of rounding to nearest, and to 0.55 to 0.80 times that of rounding every
-    result upwards (three seeds, two ways of conditioning; docs/numerics.md).
+    12 to 56 times the floor of rounding to nearest, and to 0.3 to 0.8 times that of rounding every
+    result upwards (docs/numerics.md).
     """
     return SINGLE if flow.quantized else Arithmetic(dtype="float16", biased=True)
 

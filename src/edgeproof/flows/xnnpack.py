@@ -63,21 +63,11 @@ def prepare(flow: Flow, model: Model) -> Model:
 
 
 def lower(flow: Flow, program: Any, model: Model) -> Any:
-    """Lower with one partitioner for all operators; the dynamic flow adds the one it needs.
-
-    Dynamically quantized linears must be claimed by a partition of their own before the rest, as
-    XNNPACK's own recipe for them does.
-    """
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
-        XnnpackDynamicallyQuantizedPartitioner,
-        XnnpackPartitioner,
-    )
+    """Lower as XNNPACK's own recipes do: one partitioner for every precision."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    partitioners = [XnnpackPartitioner()]
-    if flow.name == "xnnpack_int8_dynamic":
-        partitioners.insert(0, XnnpackDynamicallyQuantizedPartitioner())
-    return to_edge_transform_and_lower(program, partitioner=partitioners)
+    return to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
 
 
 def inspect(flow: Flow, edge: Any) -> dict[str, Any]:

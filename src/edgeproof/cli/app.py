@@ -27,25 +27,33 @@ def cli() -> None:
     """Prove that a PyTorch model exports, lowers and runs on every ExecuTorch backend."""
 
 
+_flows = click.option(
+    "--flows", multiple=True, metavar="NAME,GLOB...", help="Only these flows. Default: all."
+)
+_executorch = click.option(
+    "--executorch",
+    metavar="VERSION|WHEEL_FILE",
+    help="The ExecuTorch to prove: a released version or a wheel file. Default: the newest known.",
+)
+_python = click.option(
+    "--python",
+    type=click.Choice(["3.11", "3.12", "3.13"]),
+    help="The Python of the subjects. Default: the one edgeproof runs on.",
+)
+_subject = click.option(
+    "--subject",
+    metavar="current|PATH",
+    help="Take an environment of yours as it is, instead of making clean ones.",
+)
+
+
 def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that runs cells."""
     for option in reversed(
         (
-            click.option(
-                "--executorch",
-                metavar="VERSION|WHEEL_FILE",
-                help="The ExecuTorch to prove: a released version or a wheel file.",
-            ),
-            click.option(
-                "--python",
-                type=click.Choice(["3.11", "3.12", "3.13"]),
-                help="The Python of the subjects. Default: the one edgeproof runs on.",
-            ),
-            click.option(
-                "--subject",
-                metavar="current|PATH",
-                help="Prove an environment of yours as it is, instead of making clean ones.",
-            ),
+            _executorch,
+            _python,
+            _subject,
             click.option(
                 "--declare-not-run",
                 "declared",
@@ -75,7 +83,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cli.command()
-@click.option("--flows", multiple=True, metavar="NAME,GLOB...", help="Only these. Default: all.")
+@_flows
 @_proving
 def smoke(flows: tuple[str, ...], **options: Any) -> None:
     """Take MobileNetV3 through every backend, in clean environments."""
@@ -104,10 +112,10 @@ def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -
 
 
 @cli.command()
-@click.option("--flows", multiple=True, metavar="NAME,GLOB...", help="Only these. Default: all.")
-@click.option("--executorch", metavar="VERSION|WHEEL_FILE")
-@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
-@click.option("--subject", metavar="current|PATH", help="Look at an environment of yours.")
+@_flows
+@_executorch
+@_python
+@_subject
 def doctor(**options: Any) -> None:
     """Tell for each flow whether it can lower and run here, and what mends it if not."""
     from edgeproof.cli import doctor as examine
@@ -138,8 +146,8 @@ def subjects_list() -> None:
 
 @subjects.command("make")
 @click.argument("stacks", nargs=-1)
-@click.option("--executorch", metavar="VERSION|WHEEL_FILE")
-@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
+@_executorch
+@_python
 def subjects_make(stacks: tuple[str, ...], **options: Any) -> None:
     """Make the subjects of STACKS, or of all stacks this platform has."""
     from edgeproof.cli import listings
@@ -149,8 +157,8 @@ def subjects_make(stacks: tuple[str, ...], **options: Any) -> None:
 
 @subjects.command("path")
 @click.argument("stack")
-@click.option("--executorch", metavar="VERSION")
-@click.option("--python", type=click.Choice(["3.11", "3.12", "3.13"]))
+@_executorch
+@_python
 def subjects_path(stack: str, executorch: str | None, python: str | None) -> None:
     """Print the Python of STACK's subject."""
     from edgeproof.host.subjects import python_of

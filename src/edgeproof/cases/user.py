@@ -28,10 +28,13 @@ def case_from_argument(text: str, *, condition: bool = False) -> Case:
     Raises ``UsageError`` for a file that is not there, is no Python, or defines no such factory.
     """
     if text.endswith(".pt2"):
+        if condition:
+            raise UsageError(
+                f"--condition cannot be used with {text}: an exported program has no layers any more",
+                mend="name the Python factory of the module, or leave --condition out",
+            )
         path = _existing(text)
-        return Case(
-            id=f"user/{path.stem}", source=Source.PT2, target=str(path), condition=condition
-        )
+        return Case(id=f"user/{path.stem}", source=Source.PT2, target=str(path))
     file, separator, factory = text.rpartition(":")
     if not separator or not file.endswith(".py"):
         raise UsageError(

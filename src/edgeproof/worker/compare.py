@@ -20,20 +20,22 @@ def compare(
     inputs: Inputs,
     eager: list[tuple[str, Any]],
     other_answers: list[Any],
+    writes_to: list[str],
 ) -> list[dict[str, Any]]:
     """Measure every output; each row says by itself whether it agrees and whether that proves anything.
 
     ``reference`` is the quantized module's answer in a quantized flow, ``eager`` always the float
-    module's. Number and order are checked before values: an output too few shifts all others.
+    module's. Number and order are checked before values: an output too few shifts all others. To
+    ``writes_to`` ExecuTorch answers with outputs of their own, and leaves the inputs as they were.
     """
     if len(answers) != len(reference):
-        return [
-            {
-                "output": "*",
-                "point": point,
-                "problem": f"the program has {len(answers)} outputs, the module {len(reference)}",
-            }
-        ]
+        problem = f"the program has {len(answers)} outputs, the module {len(reference)}"
+        if writes_to:
+            problem += (
+                f"; the module writes to its input {', '.join(writes_to)}: ExecuTorch leaves that "
+                "input as it is and puts what was written before the outputs"
+            )
+        return [{"output": "*", "point": point, "problem": problem}]
     rms = input_rms(torch.utils._pytree.tree_leaves(inputs))
     rows = []
     for index, (path, expected) in enumerate(reference):

@@ -48,7 +48,8 @@ class Prepared:
             numpy.random.seed(self.seed % 2**32)
             torch.manual_seed(self.seed)
             model = _build(self.case)
-            model.module.eval()
+            if model.program is None:  # one that came exported has no modes any more
+                model.module.eval()
             if self.case.condition:
                 conditioning.condition(model.module, cloned(model.conditioning or model.inputs))
             self._model = model
@@ -129,7 +130,7 @@ class CellRun:
             for name, inputs in tried:
                 if name != "example" and program.graph_signature.buffers_to_mutate:
                     method = loaded.load_method("forward")
-                answers[name] = [_detached(v) for v in method.execute(_flat(inputs, method))]
+                answers[name] = _answers(method, name, inputs)
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
             self.evidence["outputs"] = [
@@ -147,7 +148,7 @@ class CellRun:
         self.evidence["computes_in"] = arithmetic.dtype
         right = reference.outputs
         if self._flow.quantized:
-            right = flat_outputs(exported(inputs))
+            right = flat_outputs(exported.copied()(inputs))
             floors = reference.quantized_floors(right, arithmetic)
         else:
             floors = reference.floors(arithmetic)
@@ -160,6 +161,7 @@ class CellRun:
             inputs=inputs,
             eager=reference.outputs,
             other_answers=reference.other_answers(),
+            writes_to=self.evidence["writes_to_inputs"],
         )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:
@@ -180,10 +182,13 @@ class CellRun:
         from executorch.devtools.backend_debug import get_delegation_info
 
         delegated = total = 0
+        writes: list[str] = []
         for name in edge.methods:
             info = get_delegation_info(edge.exported_program(name).graph_module)
             delegated += info.num_delegated_nodes
             total += info.num_delegated_nodes + info.num_non_delegated_nodes
+            writes += edge.exported_program(name).graph_signature.user_inputs_to_mutate.values()
+        self.evidence["writes_to_inputs"] = writes
         self.evidence["delegated_nodes"] = delegated
         self.evidence["nodes"] = total
 
@@ -202,6 +207,16 @@ class CellRun:
                 "skipped": skipped,
             }
         )
+
+
+def _answers(method: Any, point: str, inputs: Inputs) -> list[Any]:
+    try:
+        return [_detached(value) for value in method.execute(_flat(inputs, method))]
+    except Exception as fault:
+        if point == "example":
+            raise
+        shapes = [tuple(t.shape) for t in _flat(inputs, method) if isinstance(t, torch.Tensor)]
+        raise RuntimeError(f"at the {point} input, of shape {shapes}: {fault}") from fault
 
 
 def _flat(inputs: Inputs, method: Any) -> list[Any]:

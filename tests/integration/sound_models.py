@@ -48,9 +48,7 @@ class NestedInputs(_Linear):
 
 
 def nested_inputs() -> Any:
-    return NestedInputs(), (
-        {"b": [torch.randn(2, 4), torch.randn(2, 3)], "a": torch.randn(2, 4)},
-    )
+    return NestedInputs(), ({"b": [torch.randn(2, 4), torch.randn(2, 3)], "a": torch.randn(2, 4)},)
 
 
 class IntegersAndBooleans(_Linear):

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 from edgeproof.errors import EdgeproofError
 from edgeproof.host import adopted, cache
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
-from edgeproof.host.uv import cannot_write
+from edgeproof.host.uv import cannot_write, end_running_uv
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.ledger import Ledger
 from edgeproof.plan.stage import Stage, Verdict
@@ -122,8 +123,8 @@ class _Run:
         except KeyboardInterrupt:
             interrupted = True
             self._stop.set()
-            for thread in threads:
-                thread.join()
+            end_running_uv()
+            _join(threads)
         if self._fault is not None:
             raise self._fault
         for cell in self._ledger.open():
@@ -179,6 +180,10 @@ class _Run:
                     self._record(_without_subject(cell, bench.failure))
                     continue
                 self._tell("started", cell)
+                if worker is not None and not worker.alive:
+                    self._tell("said", f"{bench.plan.id}: a worker died between two cells")
+                    worker.kill()
+                    worker = None
                 if worker is None:
                     worker, crashed = self._start(subject, cell)
                     if worker is None:
@@ -214,7 +219,7 @@ class _Run:
             return None, Result(
                 cell=cell,
                 verdict=Verdict.CRASHED,
-                cause="crashed",
+                cause=died.cause,
                 reason=f"the worker died before it could take a cell: {died.crash['how']}",
                 crash=died.crash,
                 log=str(died.crash["log"]),
@@ -227,6 +232,8 @@ class _Run:
                 try:
                     bench.subject = bench.plan.prepare(lambda line: self._tell("said", line))
                 except EdgeproofError as failure:
+                    if self._stop.is_set():
+                        raise Interrupted from failure
                     bench.failure = failure
                     self._tell("said", f"{bench.plan.id}: {failure.message}")
             return bench.subject
@@ -255,6 +262,17 @@ class _Run:
     def _tell(self, what: str, *args: Any) -> None:
         with self._lock:
             getattr(self._watcher, what)(*args)
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    """Wait until all have ended their workers, which takes a moment. A second Ctrl-C changes nothing.
+
+    CI systems send several signals, one after the other; what was done must be kept all the same.
+    """
+    while any(thread.is_alive() for thread in threads):
+        with suppress(KeyboardInterrupt):
+            for thread in threads:
+                thread.join(0.2)
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:

@@ -60,16 +60,42 @@ def compare(
     return rows
 
 
+def unlike_kinds(
+    quantized: list[tuple[str, Any]], eager: list[tuple[str, Any]], *, point: str
+) -> list[dict[str, Any]]:
+    """Rows for outputs that a quantized module gives in other number, shape or dtype than the float one."""
+    if len(quantized) != len(eager):
+        problem = f"the quantized module has {len(quantized)} outputs, the module {len(eager)}"
+        return [{"output": "*", "point": point, "problem": problem}]
+    rows = []
+    for (path, expected), (_, got) in zip(eager, quantized, strict=True):
+        if not isinstance(expected, torch.Tensor):
+            problem = "" if type(got) is type(expected) else f"is a {type(got).__name__}"
+        else:
+            problem = _unlike_kind(got, expected)
+        if problem:
+            row = {"output": path or "[0]", "point": point}
+            rows.append({**row, "problem": f"of the quantized module {problem}"})
+    return rows
+
+
 def _unlike(got: Any, expected: torch.Tensor) -> str:
     """What is wrong with an answer before its values are looked at."""
+    problem = _unlike_kind(got, expected)
+    if problem:
+        return problem
+    if not nonfinite_agree(got, expected):
+        return "has NaN or Inf at other places than the reference"
+    return ""
+
+
+def _unlike_kind(got: Any, expected: torch.Tensor) -> str:
     if not isinstance(got, torch.Tensor):
         return f"is a {type(got).__name__}, must be a tensor"
     if got.shape != expected.shape:
         return f"has shape {tuple(got.shape)}, must have {tuple(expected.shape)}"
     if got.dtype != expected.dtype:
         return f"has dtype {got.dtype}, must have {expected.dtype}"
-    if not nonfinite_agree(got, expected):
-        return "has NaN or Inf at other places than the reference"
     return ""
 
 

@@ -14,9 +14,9 @@ import torch
 from edgeproof.cases import conditioning, user
 from edgeproof.flows.registry import backend_of
 from edgeproof.plan.case import Case, Source
-from edgeproof.plan.flow import Flow
+from edgeproof.plan.flow import SINGLE, Flow
 from edgeproof.plan.stage import Stage
-from edgeproof.worker.compare import compare
+from edgeproof.worker.compare import compare, unlike_kinds
 from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
 from edgeproof.worker.points import points
 from edgeproof.worker.reference import Reference
@@ -34,6 +34,7 @@ class Prepared:
         self.case = case
         self.seed = seed
         self._model: Model | None = None
+        self._exported: Model | None = None
         self._references: dict[str, Reference] = {}
 
     @property
@@ -60,6 +61,13 @@ class Prepared:
         if point not in self._references:
             self._references[point] = Reference(self.model(), inputs)
         return self._references[point]
+
+    def exported_answers(self, inputs: Inputs) -> list[Any]:
+        """What the float model answers once it is exported, still in eager PyTorch."""
+        if self._exported is None:
+            model = self.model().copied()
+            self._exported = model.replace(model.export().module())
+        return [value for _, value in flat_outputs(self._exported.copied()(inputs))]
 
     @property
     def ran_eagerly(self) -> bool:
@@ -133,6 +141,10 @@ class CellRun:
                 answers[name] = _answers(method, name, inputs)
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
+            if self._flow.quantized:
+                self.evidence["exported"] = [
+                    row for name, inputs in tried for row in self._compare_export(name, inputs)
+                ]
             self.evidence["outputs"] = [
                 row
                 for name, inputs in tried
@@ -149,6 +161,9 @@ class CellRun:
         right = reference.outputs
         if self._flow.quantized:
             right = flat_outputs(exported.copied()(inputs))
+            unlike = unlike_kinds(right, reference.outputs, point=point)
+            if unlike:
+                return unlike
             floors = reference.quantized_floors(right, arithmetic)
         else:
             floors = reference.floors(arithmetic)
@@ -162,6 +177,25 @@ class CellRun:
             eager=reference.outputs,
             other_answers=reference.other_answers(),
             writes_to=self.evidence["writes_to_inputs"],
+        )
+
+    def _compare_export(self, point: str, inputs: Inputs) -> list[dict[str, Any]]:
+        """Hold the exported float model against the module it was made of.
+
+        A quantized flow is compared with its quantized module, which is made of the exported one:
+        what export gets wrong is in both, and would be taken for the noise of quantization.
+        """
+        reference = self._prepared.reference(point, inputs)
+        return compare(
+            self._prepared.exported_answers(inputs),
+            reference.outputs,
+            reference.floors(SINGLE),
+            point=point,
+            dtype=torch.float32,
+            inputs=inputs,
+            eager=reference.outputs,
+            other_answers=[],
+            writes_to=[],
         )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:

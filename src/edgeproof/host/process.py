@@ -293,7 +293,8 @@ def _ended(talk: Conversation, log: Path) -> Ended:
         problem=str(said.get("problem") or ""),
         evidence=said["evidence"],
         stages=tuple(talk.stages),
-        log=str(said.get("traceback") or _tail(log)),
+        # The traceback is the end of the log; what was printed before it is of use as well.
+        log=_tail(log, _LOG_LINES + str(said.get("traceback") or "").count("\n")),
     )
 
 
@@ -317,7 +318,7 @@ def _never_started(why: str) -> dict[str, Any]:
 def _how(code: int | None) -> str:
     name = _signal_name(code)
     if name == "SIGKILL":
-        return "killed by SIGKILL, as the system does when memory runs out"
+        return "killed by SIGKILL: by the system when memory runs out, or by someone"
     if name:
         return f"killed by {name}"
     if code is None:
@@ -348,8 +349,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _tail(path: Path) -> str:
-    return "\n".join(_text(path).splitlines()[-_LOG_LINES:])
+def _tail(path: Path, lines: int) -> str:
+    return "\n".join(_text(path).splitlines()[-lines:])
 
 
 def _split_native(text: str) -> tuple[str, str]:

@@ -112,19 +112,17 @@ class _Run:
 
     def go(self, workers: int) -> Outcome:
         began, start = datetime.now(UTC), time.monotonic()
-        threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(workers)]
+        slots = [threading.Event() for _ in range(workers)]
         interrupted = False
-        for thread in threads:
-            thread.start()
+        for left in slots:
+            threading.Thread(target=self._drive, args=(left,), daemon=True).start()
         try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.2)
+            _wait(slots)
         except KeyboardInterrupt:
             interrupted = True
             self._stop.set()
             end_running_uv()
-            _join(threads)
+            _wait(slots)
         if self._fault is not None:
             raise self._fault
         for cell in self._ledger.open():
@@ -142,7 +140,7 @@ class _Run:
             folder=self._folder,
         )
 
-    def _drive(self) -> None:
+    def _drive(self, left: threading.Event) -> None:
         """One worker slot: take the subject with most left to do, until none has anything."""
         try:
             while not self._stop.is_set():
@@ -159,6 +157,8 @@ class _Run:
         except BaseException as fault:
             self._fault = fault
             self._stop.set()
+        finally:
+            left.set()
 
     def _choose(self) -> _Bench | None:
         """An untouched subject first; a second worker where a start costs less than what is left."""
@@ -256,23 +256,24 @@ class _Run:
                 _append(self._folder / "journal.jsonl", result)
             except OSError as error:
                 # The ledger has it; a full disk must not take the run with it.
-                self._watcher.said(f"the journal cannot be written: {error.strerror}")
-            self._watcher.ended(result)
+                self._tell("said", f"the journal cannot be written: {error.strerror}")
+            self._tell("ended", result)
 
     def _tell(self, what: str, *args: Any) -> None:
-        with self._lock:
+        # A terminal that was closed must not take the run with it (rich leaves with SystemExit).
+        with self._lock, suppress(OSError, SystemExit):
             getattr(self._watcher, what)(*args)
 
 
-def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait until all have ended their workers, which takes a moment. A second Ctrl-C changes nothing.
+def _wait(slots: Sequence[threading.Event]) -> None:
+    """Wait until every slot has ended its worker.
 
-    CI systems send several signals, one after the other; what was done must be kept all the same.
+    Not by Thread.join: interrupted by Ctrl-C, it takes a thread that runs for one that ended
+    (CPython before 3.13, where a lock that is held tells that).
     """
-    while any(thread.is_alive() for thread in threads):
-        with suppress(KeyboardInterrupt):
-            for thread in threads:
-                thread.join(0.2)
+    for left in slots:
+        while not left.wait(0.2):
+            pass
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:

@@ -205,3 +205,38 @@ class GivesNan(_Linear):
 
 def nan_outputs() -> Any:
     return GivesNan(), (torch.randn(16, 4),)
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+        self.linear = torch.nn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(self.conv(x).relu().mean((2, 3)))
+
+
+def images() -> Any:
+    batch = [torch.randn(1, 3, 8, 8) for _ in range(4)]
+    return {"module": Layers(), "args": (torch.randn(1, 3, 8, 8),), "calibration": batch}
+
+
+class CounterFromZero(Counter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count.zero_()
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(0.25)
+        return self.linear(x) * self.count
+
+
+def counter_from_zero() -> Any:
+    return CounterFromZero(), (torch.randn(2, 4),)
+
+
+def counter_from_zero_dynamic() -> Any:
+    """Each point must start from the same state, not from what the point before left."""
+    shapes = {"x": {0: Dim("batch", min=2, max=7)}}
+    return CounterFromZero(), (torch.randn(3, 4),), shapes

@@ -27,7 +27,7 @@ from tests.integration.conftest import (
 
 pytestmark = [
     pytest.mark.subject,
-    pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
 ]
 
 DEADLY = HERE / "deadly_models.py"

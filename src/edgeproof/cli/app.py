@@ -5,6 +5,7 @@ Commands import what they need when they run: ``--help`` has to answer at once.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
@@ -26,6 +27,13 @@ _EPILOG = (
 @click.version_option(__version__, prog_name="edgeproof")
 def cli() -> None:
     """Prove that a PyTorch model exports, lowers and runs on every ExecuTorch backend."""
+
+
+def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Refuse NaN, which passes for every range: no stage would ever take too long."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number.", context, option)
+    return value
 
 
 def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +71,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--stage-timeout",
                 type=click.FloatRange(min=0, min_open=True),
+                callback=_a_number,
                 metavar="SECONDS",
                 help="End a cell whose stage takes longer. Default: a limit for each stage.",
             ),

@@ -166,13 +166,14 @@ class WorkerProcess:
         except _TooLong:
             crash = self._end_hung(log)
             verdict, cause = Verdict.TIMED_OUT, "timed_out"
-            reason = f"{_when(talk)} took longer than {allowed:.0f} s"
+            took = talk.stage if talk.ended is None else "cleaning up"
+            reason = f"{took or 'importing'} took longer than {allowed:.0f} s"
             mend = "--stage-timeout SECONDS allows more"
         except WorkerDied as died:
             crash = dict(died.crash)
             verdict, cause = Verdict.CRASHED, died.cause
             what = "died" if died.cause == "crashed" else "was ended"
-            reason = f"the worker {what} in {_when(talk)}: {crash['how']}"
+            reason = f"the worker {what} {_when(talk)}: {crash['how']}"
         return Result(
             cell=cell,
             verdict=verdict,
@@ -300,8 +301,8 @@ def _ended(talk: Conversation, log: Path) -> Ended:
 
 def _when(talk: Conversation) -> str:
     if talk.ended is not None:
-        return "cleaning up after its cell"
-    return str(talk.stage or "importing")
+        return "while cleaning up after its cell"
+    return f"in {talk.stage}" if talk.stage else "while importing"
 
 
 def _never_started(why: str) -> dict[str, Any]:

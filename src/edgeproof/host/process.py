@@ -256,7 +256,8 @@ class WorkerProcess:
     def _broke_protocol(self, log: Path, what: str) -> WorkerDied:
         """End a worker that cannot be believed; says so in place of how it died."""
         self.kill()
-        crash = {**self._bury(log), "how": f"it broke the protocol: {what}", "signal": ""}
+        crash = {**self._bury(log), "how": f"it broke the protocol: {what}"}
+        crash.update(signal="", exit_code=None)  # that was us
         return WorkerDied(crash, cause="protocol")
 
     def _end_hung(self, log: Path) -> dict[str, Any]:

@@ -26,12 +26,17 @@ class ProtocolBroken(Exception):
 def parse(line: str, *kinds: str) -> dict[str, Any]:
     """The event in a line. Raises ``ProtocolBroken`` unless it is of one of ``kinds``."""
     try:
-        event = json.loads(line)
+        event = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise ProtocolBroken(f"it said {_shown(line)}, which is no JSON") from None
     if not isinstance(event, dict) or event.get("event") not in kinds:
         raise ProtocolBroken(f"it said {_shown(line)} where {' or '.join(kinds)} was due")
     return event
+
+
+def _refuse(constant: str) -> None:
+    """JSON has no NaN, though Python reads it: a report that holds one could not be read by others."""
+    raise ValueError(constant)
 
 
 class Conversation:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -301,9 +301,9 @@ def _append(journal: Path, result: Result) -> None:
 def _new_folder() -> Path:
     """A folder for this run's logs; those of the latest runs are kept, older ones go."""
     runs = cache.root() / "runs"
-    folder = runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True)
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-", dir=runs))
         for old in sorted(p for p in runs.iterdir() if p.is_dir())[:-_RUNS_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
     except OSError as error:

@@ -28,10 +28,13 @@ def case_from_argument(text: str, *, condition: bool = False) -> Case:
     Raises ``UsageError`` for a file that is not there, is no Python, or defines no such factory.
     """
     if text.endswith(".pt2"):
+        if condition:
+            raise UsageError(
+                f"--condition cannot be used with {text}: an exported program has no layers any more",
+                mend="name the Python factory of the module, or leave --condition out",
+            )
         path = _existing(text)
-        return Case(
-            id=f"user/{path.stem}", source=Source.PT2, target=str(path), condition=condition
-        )
+        return Case(id=f"user/{path.stem}", source=Source.PT2, target=str(path))
     file, separator, factory = text.rpartition(":")
     if not separator or not file.endswith(".py"):
         raise UsageError(
@@ -83,11 +86,13 @@ def build_from_file(target: str) -> Model:
     file, _, factory = target.rpartition(":")
     path = Path(file)
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A file may be called what a module is called that others import: copy.py, torch.py.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} (of the user)"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TypeError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return model_from(getattr(module, factory)(), made_by=f"{path.name}:{factory}")
 
@@ -109,7 +114,8 @@ def model_from(made: Any, *, made_by: str) -> Model:
         args, kwargs = _positional_and_keyword(inputs)
         calibration = ()
     else:
-        raise TypeError(f"{made_by} returned a {type(made).__name__}; {_SHAPE}")
+        many = f" of {len(made)}" if isinstance(made, tuple) else ""
+        raise TypeError(f"{made_by} returned a {type(made).__name__}{many}; {_SHAPE}")
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{made_by} gave a {type(module).__name__} as the module; {_SHAPE}")
     if isinstance(args, list):

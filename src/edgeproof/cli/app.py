@@ -5,8 +5,10 @@ Commands import what they need when they run: ``--help`` has to answer at once.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -47,6 +49,13 @@ _subject = click.option(
 )
 
 
+def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """Refuse NaN, which passes for every range: no stage would ever take too long."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number.", context, option)
+    return value
+
+
 def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that runs cells."""
     for option in reversed(
@@ -70,6 +79,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--stage-timeout",
                 type=click.FloatRange(min=0, min_open=True),
+                callback=_a_number,
                 metavar="SECONDS",
                 help="End a cell whose stage takes longer. Default: a limit for each stage.",
             ),
@@ -183,14 +193,28 @@ def _exit(code: int) -> NoReturn:
     raise click.exceptions.Exit(int(code))
 
 
-def _terminated(*_: object) -> None:
-    """A CI that cancels a job sends SIGTERM: what was done is kept as after Ctrl-C."""
-    raise KeyboardInterrupt
+_INSISTS_SECONDS = 10.0
+_interrupted_at: float | None = None
+
+
+def _interrupt(*_: object) -> None:
+    """Ctrl-C, and SIGTERM, which a CI sends to cancel a job: what was done is kept.
+
+    CI systems send several signals within moments. While the first one ends the workers and writes the
+    report, others change nothing, unless they come much later: then something hangs.
+    """
+    global _interrupted_at
+    now = time.monotonic()
+    if _interrupted_at is None or now - _interrupted_at > _INSISTS_SECONDS:
+        _interrupted_at = now
+        raise KeyboardInterrupt
 
 
 def main() -> NoReturn:
     """Run a command; every error ends with its own exit code and a way to mend it."""
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and shells in the background
+            signal.signal(number, _interrupt)
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(int(code or 0))

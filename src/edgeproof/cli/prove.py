@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -133,15 +135,29 @@ def _prove(
     ruling = rule(outcome.ledger, interrupted=outcome.interrupted, broken_subjects=broken)
     common = _common_options(executorch, python, subject, seed)
     reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
-    terminal.show(to, outcome, ruling, reproduce)
-    if report_path is not None:
-        report = document.document(
-            outcome, ruling, command=shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
-            reproduce=reproduce,
-        )  # fmt: skip
-        document.write(report, report_path)
-        to.print(f"report: {report_path}", markup=False)
+    with _undisturbed():
+        if report_path is not None:  # first: a closed terminal can end what follows
+            report = document.document(
+                outcome, ruling, command=shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
+                reproduce=reproduce,
+            )  # fmt: skip
+            document.write(report, report_path)
+        terminal.show(to, outcome, ruling, reproduce)
+        if report_path is not None:
+            to.print(f"report: {report_path}", markup=False)
     return ruling.exit_code
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no signal end the moment in which results are written: CI systems send more than one."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    found = [signal.signal(number, signal.SIG_IGN) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, found, strict=True):
+            signal.signal(number, handler)
 
 
 def _declarations(given: Sequence[str]) -> dict[str, str]:

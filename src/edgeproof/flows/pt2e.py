@@ -17,8 +17,14 @@ def quantize(model: Model, quantizer: Any, *, fold: bool = True) -> Model:
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(model.export().module(), quantizer)
+    module = model.export().module()
+    state = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    prepared = prepare_pt2e(module, quantizer)
+    calibrated = model.replace(prepared)
+    for inputs in model.calibration:
+        calibrated(inputs)
     with torch.no_grad():
-        for args, kwargs in model.calibration:
-            prepared(*args, **kwargs)
+        for name, buffer in prepared.named_buffers():
+            if name in state:  # calibration is no use of the model: its state starts as it was
+                buffer.copy_(state[name])
     return model.replace(convert_pt2e(prepared, fold_quantize=fold))

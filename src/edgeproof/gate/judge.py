@@ -6,8 +6,10 @@ makes it fail, so that a worker that leaves something out cannot pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from edgeproof.plan.cell import Cell, Result, StageTime
@@ -60,10 +62,9 @@ def judge(cell: Cell, ended: Ended) -> Result:
             "unproved",
             reason=f"the worker ended with {ended.outcome!r}",
         )
-    done = [timed.stage for timed in ended.stages]
     if cell.flow.cannot_run and ended.evidence.get("cannot_run") == cell.flow.cannot_run:
-        missing = _first_missing(done, Stage.SERIALIZE)
-        if missing is None and not cell.flow.runs_here():
+        unproved = _first_unproved_stage(cell, ended.stages, Stage.SERIALIZE)
+        if unproved is None and not cell.flow.runs_here():
             return result(
                 Verdict.NOT_RUN,
                 Stage.LOAD,
@@ -71,73 +72,105 @@ def judge(cell: Cell, ended: Ended) -> Result:
                 reason=cell.flow.cannot_run,
                 declared=True,
             )
-    missing = _first_missing(done, Stage.COMPARE)
-    if missing is not None:
+    unproved = _first_unproved_stage(cell, ended.stages, Stage.COMPARE)
+    if unproved is not None:
         return result(
             Verdict.FAILED,
-            missing,
+            unproved,
             "unproved",
-            reason=f"the worker never said that {missing} ended",
+            reason=f"the worker did not say that {unproved} ended, once and in its turn",
         )
+    if cell.flow.quantized:
+        exported: Any = ended.evidence.get("exported")
+        wrong = _first_problem(exported) or _first_unproved(exported)
+        if wrong is not None:
+            cause, reason = wrong
+            return result(
+                Verdict.FAILED,
+                Stage.EXPORT,
+                cause,
+                reason=f"the exported float model is not the module: {reason}",
+            )
     return _judge_outputs(ended.evidence.get("outputs"), result)
 
 
-def _first_missing(done: Sequence[Stage], last: Stage) -> Stage | None:
-    """The first stage up to ``last`` that did not end, or ended out of order or twice."""
+def _first_unproved_stage(cell: Cell, done: Sequence[StageTime], last: Stage) -> Stage | None:
+    """The first stage that was not done exactly once and in its turn, up to ``last`` and no further."""
     wanted = list(Stage)[: list(Stage).index(last) + 1]
-    for index, stage in enumerate(wanted):
-        if index >= len(done) or done[index] is not stage:
+    for stage, timed in zip_longest(wanted, done):
+        if stage is None:
+            return timed.stage
+        if timed is None or timed.stage is not stage:
+            return stage
+        if timed.skipped and (stage is not Stage.QUANTIZE or cell.flow.quantized):
             return stage
     return None
 
 
 def _judge_outputs(outputs: Any, result: Callable[..., Result]) -> Result:
-    rows = outputs if isinstance(outputs, list) else []
-    compared = [row for row in rows if not row.get("constant")]
+    def failed(cause: str, reason: str, **more: Any) -> Result:
+        return result(Verdict.FAILED, Stage.COMPARE, cause, reason=reason, **more)
+
+    wrong = _first_problem(outputs)
+    if wrong is not None:
+        return failed(*wrong)
+    compared = [row for row in outputs if row.get("constant") is not True]
     if not compared:
-        return result(
-            Verdict.FAILED,
-            Stage.COMPARE,
-            "vacuous",
-            reason="no output is a tensor: there was nothing to compare",
-        )
-    for row in rows:
-        where = f"output {row.get('output')} at the {row.get('point')} input"
-        if row.get("problem"):
-            return result(
-                Verdict.FAILED, Stage.COMPARE, "mismatch", reason=f"{where} {row['problem']}"
-            )
-        if not _within_limits(row):
-            return result(
-                Verdict.FAILED,
-                Stage.COMPARE,
-                "unproved",
-                reason=f"{where} was not measured, or is not within its limits",
-            )
+        return failed("vacuous", "no output is a tensor: there was nothing to compare")
+    # Before the limits: those of a reference of zeros are infinite.
     for row in compared:
-        if row["witnesses"]:
-            why = "; ".join(_WITNESSES.get(w, w) for w in row["witnesses"])
-            return result(
-                Verdict.FAILED,
-                Stage.COMPARE,
+        if row.get("witnesses") and isinstance(row["witnesses"], list):
+            why = "; ".join(_WITNESSES.get(w, str(w)) for w in row["witnesses"])
+            return failed(
                 "vacuous",
-                reason=f"comparing output {row['output']} at the {row['point']} input proves nothing: {why}",
+                f"comparing {_where(row)} proves nothing: {why}",
                 mend="use trained weights and inputs that matter, or --condition for an untrained model",
             )
-    return result(Verdict.PASSED, None, "")
+    wrong = _first_unproved(outputs)
+    return result(Verdict.PASSED, None, "") if wrong is None else failed(*wrong)
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return f"output {row.get('output')} at the {row.get('point')} input"
+
+
+def _first_problem(rows: Any) -> tuple[str, str] | None:
+    """Cause and reason of the first output that is wrong by what the worker says itself."""
+    if not isinstance(rows, list):
+        return "unproved", "the worker named no outputs"
+    for row in rows:
+        if not isinstance(row, Mapping):
+            return "unproved", f"the worker told of an output as {row!r}"
+    for row in rows:
+        if row.get("problem"):
+            return "mismatch", f"{_where(row)} {row['problem']}"
+    return None
+
+
+def _first_unproved(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Cause and reason of the first output that was not measured, or not within its limits."""
+    for row in rows:
+        if not _within_limits(row):
+            return "unproved", f"{_where(row)} was not measured, or is not within its limits"
+    return None if rows else ("unproved", "the worker named no outputs")
 
 
 def _within_limits(row: Mapping[str, Any]) -> bool:
-    """Whether the numbers of a row are all there and within their limits, whatever it says itself."""
-    if row.get("constant"):
+    """Whether the numbers of a row are all there and within their limits, whatever it says itself.
+
+    A limit must be finite: within an infinite one lies everything.
+    """
+    if row.get("problem") != "":
+        return False
+    if row.get("constant") is True:
         return True
     try:
         if not isinstance(row["witnesses"], list):
             return False
-        if row["exact"]:
+        if row["exact"] is True:
             return float(row["max_abs"]) == 0
-        return float(row["rms_error"]) <= float(row["limit_rms"]) and float(
-            row["required"]
-        ) <= float(row["limit"])
+        limits = float(row["limit_rms"]), float(row["limit"])
+        errors = float(row["rms_error"]), float(row["required"])
     except (KeyError, TypeError, ValueError):
         return False
+    return all(0 <= error <= limit < math.inf for error, limit in zip(errors, limits, strict=True))

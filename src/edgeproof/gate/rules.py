@@ -36,7 +36,9 @@ def rule(ledger: Ledger, *, interrupted: bool = False, broken_subjects: int = 0)
         broke("the run was interrupted", ExitCode.INTERRUPTED)
     results = list(ledger)
     hole = len(ledger.asked) - sum(ledger.counts().values())
-    if hole or not ledger.asked:
+    if not ledger.asked:
+        broke("no cell was asked for", ExitCode.NOTHING_RAN)
+    if hole:
         broke(f"{hole} of {len(ledger.asked)} cells have no verdict", ExitCode.NOTHING_RAN)
     if broken_subjects:
         broke(f"{broken_subjects} subject(s) could not be prepared", ExitCode.SUBJECT)

@@ -39,11 +39,11 @@ def adopt(which: str, stack: Stack) -> Subject:
     found = read_back(python, isolated=False)
     contents = found.contents
     if contents.executorch is None:
-        pins = " ".join([f"{PROJECT}=={stack.executorch}", *stack.requires])
+        pins = shlex.join([f"{PROJECT}=={stack.executorch}", *stack.requires])
         raise SubjectError(
             f"there is no executorch in the environment of {python}",
-            mend=f"install it there (uv pip install --python {python} {pins}), or leave --subject "
-            "out to let edgeproof make an environment",
+            mend=f"install it there (uv pip install --python {shlex.quote(str(python))} {pins}), "
+            "or leave --subject out to let edgeproof make an environment",
         )
     key = store.short_hash(str(python))
     folder, site = cache.adopted() / key / stack.name, Path(contents.site)

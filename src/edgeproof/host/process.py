@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeproof.gate.judge import Ended, judge
-from edgeproof.plan.cell import Cell, Result, StageTime
+from edgeproof.host.protocol import Conversation, ProtocolBroken, parse
+from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.flow import Flow
 from edgeproof.plan.stage import Stage, Verdict
 from edgeproof.plan.subject import Subject
@@ -48,11 +50,15 @@ class Interrupted(Exception):
 
 
 class WorkerDied(Exception):
-    """The worker cannot be used any more. ``crash`` says how it died."""
+    """The worker cannot be used any more. ``crash`` says how it died.
 
-    def __init__(self, crash: Mapping[str, Any]) -> None:
+    ``cause`` is ``crashed``, or ``protocol`` for one that was ended because of what it said.
+    """
+
+    def __init__(self, crash: Mapping[str, Any], *, cause: str = "crashed") -> None:
         super().__init__(crash["how"])
         self.crash = crash
+        self.cause = cause
 
 
 class _TooLong(Exception):
@@ -85,20 +91,24 @@ class WorkerProcess:
         # -I: neither the user's PYTHON* variables nor their site-packages are part of what is proved.
         isolated = ["-I"] if subject.managed else []
         command = [str(subject.python), *isolated, str(_MAIN), str(self._log), str(self._crash_log)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **subject.env},
-                text=True,
-                encoding="utf-8",
-                start_new_session=os.name == "posix",
-            )
+        try:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env={**os.environ, **subject.env},
+                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=os.name == "posix",
+                )
+        except OSError as error:
+            raise WorkerDied(_never_started(f"{subject.python}: {error.strerror}")) from error
         threading.Thread(target=self._read, daemon=True).start()
         try:
-            self._next(START_SECONDS)
+            self._event(self._next(START_SECONDS), self._log, "ready")
         except _TooLong:
             raise WorkerDied(self._end_hung(self._log)) from None
         except WorkerDied:
@@ -107,21 +117,29 @@ class WorkerProcess:
             self.kill()
             raise
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker can take a cell: it runs, and has nothing left to say."""
+        return self._process.poll() is None and self._lines.empty()
+
     def probe(self, flow: Flow) -> str:
         """What keeps a flow from working here; empty when nothing does."""
         log = self._folder / f"probe-{flow.name}.log"
         self._ask({"do": "probe", "flow": asdict(flow), "log": str(log)})
         try:
-            return str(self._next(START_SECONDS, log)["problem"])
+            said = self._event(self._next(START_SECONDS, log), log, "probed").get("problem")
         except _TooLong:
             raise WorkerDied(self._end_hung(log)) from None
+        if not isinstance(said, str):
+            raise self._broke_protocol(log, f"it said {said!r} where a problem was due")
+        return said
 
     def run(self, cell: Cell, on_stage: Callable[[Stage], None]) -> Result:
         """Run one cell to its result. A result ``crashed`` or ``timed_out`` leaves the worker dead."""
         log = self._folder / f"{_file_name(cell)}.log"
-        stage: Stage | None = None
-        stages: list[StageTime] = []
+        talk = Conversation(cell.id)
         allowed = START_SECONDS
+        mend = ""
         try:
             self._ask(
                 {
@@ -134,44 +152,36 @@ class WorkerProcess:
                 }
             )
             while True:
-                event = self._next(allowed, log)
-                match event["event"]:
-                    case "stage_started":
-                        stage = Stage(event["stage"])
-                        allowed = self._limits.of(stage)
-                        on_stage(stage)
-                    case "stage_ended":
-                        stages.append(_stage_time(event))
-                    case "ended":
-                        said = event.get("stage")
-                        return judge(
-                            cell,
-                            Ended(
-                                outcome=event["outcome"],
-                                stage=Stage(said) if said else None,
-                                problem=event.get("problem", ""),
-                                evidence=event["evidence"],
-                                stages=tuple(stages),
-                                log=event.get("traceback") or _tail(log),
-                            ),
-                        )
+                line = self._next(allowed, log)
+                try:
+                    kind = talk.hear(line)
+                except ProtocolBroken as broken:
+                    raise self._broke_protocol(log, str(broken)) from None
+                if kind == "stage_started":
+                    assert talk.stage is not None
+                    allowed = self._limits.of(talk.stage)
+                    on_stage(talk.stage)
+                if kind == "idle":
+                    return judge(cell, _ended(talk, log))
         except _TooLong:
             crash = self._end_hung(log)
             verdict, cause = Verdict.TIMED_OUT, "timed_out"
-            reason = f"{stage or 'importing'} took longer than {allowed:.0f} s"
+            took = talk.stage if talk.ended is None else "cleaning up"
+            reason = f"{took or 'importing'} took longer than {allowed:.0f} s"
             mend = "--stage-timeout SECONDS allows more"
         except WorkerDied as died:
-            crash, mend = dict(died.crash), ""
-            verdict, cause = Verdict.CRASHED, "crashed"
-            reason = f"the worker died in {stage or 'importing'}: {crash['how']}"
+            crash = dict(died.crash)
+            verdict, cause = Verdict.CRASHED, died.cause
+            what = "died" if died.cause == "crashed" else "was ended"
+            reason = f"the worker {what} {_when(talk)}: {crash['how']}"
         return Result(
             cell=cell,
             verdict=verdict,
-            stage=stage,
+            stage=talk.stage,
             cause=cause,
             reason=reason,
             mend=mend,
-            stages=tuple(stages),
+            stages=tuple(talk.stages),
             crash=crash,
             log=crash["log"],
         )
@@ -215,9 +225,10 @@ class WorkerProcess:
         except (OSError, ValueError):
             raise WorkerDied(self._bury(self._log)) from None
 
-    def _next(self, seconds: float, log: Path | None = None) -> dict[str, Any]:
-        """The next event; raises when it does not come, when the worker dies, when told to stop."""
+    def _next(self, seconds: float, log: Path | None = None) -> str:
+        """The next line; raises when none comes, when the worker dies, when told to stop."""
         until = time.monotonic() + seconds
+        gone = 0
         while True:
             if self._stop.is_set():
                 self.kill()
@@ -225,13 +236,29 @@ class WorkerProcess:
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)
             except queue.Empty:
+                # A child that the worker forked can hold its pipe open: then no end of file tells.
+                gone = 0 if self._process.poll() is None else gone + 1
+                if gone > 1:
+                    raise WorkerDied(self._bury(log or self._log)) from None
                 if time.monotonic() > until:
                     raise _TooLong from None
                 continue
             if line is None:
                 raise WorkerDied(self._bury(log or self._log))
-            event: dict[str, Any] = json.loads(line)
-            return event
+            return line
+
+    def _event(self, line: str, log: Path, kind: str) -> dict[str, Any]:
+        try:
+            return parse(line, kind)
+        except ProtocolBroken as broken:
+            raise self._broke_protocol(log, str(broken)) from None
+
+    def _broke_protocol(self, log: Path, what: str) -> WorkerDied:
+        """End a worker that cannot be believed; says so in place of how it died."""
+        self.kill()
+        crash = {**self._bury(log), "how": f"it broke the protocol: {what}"}
+        crash.update(signal="", exit_code=None)  # that was us
+        return WorkerDied(crash, cause="protocol")
 
     def _end_hung(self, log: Path) -> dict[str, Any]:
         """Abort a worker that hangs, so that its handlers write down where, and bury it."""
@@ -260,19 +287,40 @@ class WorkerProcess:
         }
 
 
-def _stage_time(event: Mapping[str, Any]) -> StageTime:
-    return StageTime(
-        stage=Stage(event["stage"]),
-        seconds=event["seconds"],
-        shared=event["shared"],
-        skipped=event["skipped"],
+def _ended(talk: Conversation, log: Path) -> Ended:
+    said = talk.ended or {}
+    return Ended(
+        outcome=said["outcome"],
+        stage=said.get("stage"),
+        problem=str(said.get("problem") or ""),
+        evidence=said["evidence"],
+        stages=tuple(talk.stages),
+        # The traceback is the end of the log; what was printed before it is of use as well.
+        log=_tail(log, _LOG_LINES + str(said.get("traceback") or "").count("\n")),
     )
+
+
+def _when(talk: Conversation) -> str:
+    if talk.ended is not None:
+        return "while cleaning up after its cell"
+    return f"in {talk.stage}" if talk.stage else "while importing"
+
+
+def _never_started(why: str) -> dict[str, Any]:
+    return {
+        "how": f"it could not be started: {why}",
+        "signal": "",
+        "exit_code": None,
+        "python_stack": "",
+        "native_stack": "",
+        "log": "",
+    }
 
 
 def _how(code: int | None) -> str:
     name = _signal_name(code)
     if name == "SIGKILL":
-        return "killed by SIGKILL, as the system does when memory runs out"
+        return "killed by SIGKILL: by the system when memory runs out, or by someone"
     if name:
         return f"killed by {name}"
     if code is None:
@@ -290,7 +338,10 @@ def _signal_name(code: int | None) -> str:
 
 
 def _file_name(cell: Cell) -> str:
-    return re.sub(r"[^\w.-]+", "-", cell.id)
+    """Readable, and another one for each cell, also where ids are long or differ in a sign only."""
+    digest = hashlib.sha256(cell.id.encode()).hexdigest()[:8]
+    readable = re.sub(r"[^\w.-]+", "-", cell.id)[:100]
+    return f"{readable}-{digest}"
 
 
 def _text(path: Path) -> str:
@@ -300,8 +351,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _tail(path: Path) -> str:
-    return "\n".join(_text(path).splitlines()[-_LOG_LINES:])
+def _tail(path: Path, lines: int) -> str:
+    return "\n".join(_text(path).splitlines()[-lines:])
 
 
 def _split_native(text: str) -> tuple[str, str]:

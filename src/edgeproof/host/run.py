@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 from edgeproof.errors import EdgeproofError
 from edgeproof.host import adopted, cache
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
-from edgeproof.host.uv import cannot_write
+from edgeproof.host.uv import cannot_write, end_running_uv
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.ledger import Ledger
 from edgeproof.plan.stage import Stage, Verdict
@@ -112,19 +113,17 @@ class _Run:
 
     def go(self, workers: int) -> Outcome:
         began, start = datetime.now(UTC), time.monotonic()
-        threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(workers)]
+        slots = [threading.Event() for _ in range(workers)]
         interrupted = False
-        for thread in threads:
-            thread.start()
+        for left in slots:
+            threading.Thread(target=self._drive, args=(left,), daemon=True).start()
         try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.2)
+            _wait(slots)
         except KeyboardInterrupt:
             interrupted = True
             self._stop.set()
-            for thread in threads:
-                thread.join()
+            end_running_uv()
+            _wait(slots)
         if self._fault is not None:
             raise self._fault
         for cell in self._ledger.open():
@@ -142,7 +141,7 @@ class _Run:
             folder=self._folder,
         )
 
-    def _drive(self) -> None:
+    def _drive(self, left: threading.Event) -> None:
         """One worker slot: take the subject with most left to do, until none has anything."""
         try:
             while not self._stop.is_set():
@@ -159,6 +158,8 @@ class _Run:
         except BaseException as fault:
             self._fault = fault
             self._stop.set()
+        finally:
+            left.set()
 
     def _choose(self) -> _Bench | None:
         """An untouched subject first; a second worker where a start costs less than what is left."""
@@ -180,6 +181,10 @@ class _Run:
                     self._record(_without_subject(cell, bench.failure))
                     continue
                 self._tell("started", cell)
+                if worker is not None and not worker.alive:
+                    self._tell("said", f"{bench.plan.id}: a worker died between two cells")
+                    worker.kill()
+                    worker = None
                 if worker is None:
                     worker, crashed = self._start(subject, cell)
                     if worker is None:
@@ -215,7 +220,7 @@ class _Run:
             return None, Result(
                 cell=cell,
                 verdict=Verdict.CRASHED,
-                cause="crashed",
+                cause=died.cause,
                 reason=f"the worker died before it could take a cell: {died.crash['how']}",
                 crash=died.crash,
                 log=str(died.crash["log"]),
@@ -228,6 +233,8 @@ class _Run:
                 try:
                     bench.subject = bench.plan.prepare(lambda line: self._tell("said", line))
                 except EdgeproofError as failure:
+                    if self._stop.is_set():
+                        raise Interrupted from failure
                     bench.failure = failure
                     self._tell("said", f"{bench.plan.id}: {failure.message}")
             return bench.subject
@@ -250,12 +257,24 @@ class _Run:
                 _append(self._folder / "journal.jsonl", result)
             except OSError as error:
                 # The ledger has it; a full disk must not take the run with it.
-                self._watcher.said(f"the journal cannot be written: {error.strerror}")
-            self._watcher.ended(result)
+                self._tell("said", f"the journal cannot be written: {error.strerror}")
+            self._tell("ended", result)
 
     def _tell(self, what: str, *args: Any) -> None:
-        with self._lock:
+        # A terminal that was closed must not take the run with it (rich leaves with SystemExit).
+        with self._lock, suppress(OSError, SystemExit):
             getattr(self._watcher, what)(*args)
+
+
+def _wait(slots: Sequence[threading.Event]) -> None:
+    """Wait until every slot has ended its worker.
+
+    Not by Thread.join: interrupted by Ctrl-C, it takes a thread that runs for one that ended
+    (CPython before 3.13, where a lock that is held tells that).
+    """
+    for left in slots:
+        while not left.wait(0.2):
+            pass
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:
@@ -283,9 +302,9 @@ def _append(journal: Path, result: Result) -> None:
 def _new_folder() -> Path:
     """A folder for this run's logs; those of the latest runs and of the last day stay."""
     runs = cache.root() / "runs"
-    folder = runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True)
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-", dir=runs))
         for old in sorted(p for p in runs.iterdir() if p.is_dir())[:-_RUNS_KEPT]:
             if time.time() - old.stat().st_mtime > _RUN_ENDED_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)

@@ -144,13 +144,8 @@ def remove(stack: str) -> tuple[Path, ...]:
 
     Raises ``UsageError`` for a name that no stack has: a typing error must not look like success.
     """
-    known = {name for release in known_releases() for name in stacks_for(release)}
+    _require_stack(stack, "all")
     present = {folder: stack_of(folder) for folder in folders()}
-    if stack not in {"all", *known, *present.values()}:
-        raise UsageError(
-            f"there is no stack {stack!r}",
-            mend=f"choose one of: {', '.join(sorted(known | set(present.values())))}, all",
-        )
     chosen = [folder for folder, name in present.items() if stack in ("all", name)]
     if chosen:
         with locked():
@@ -163,6 +158,14 @@ def remove(stack: str) -> tuple[Path, ...]:
     return tuple(chosen)
 
 
+def _require_stack(stack: str, *besides: str) -> None:
+    known = {name for release in known_releases() for name in stacks_for(release)}
+    known.update(stack_of(folder) for folder in folders())
+    if stack not in {*known, *besides}:
+        choices = ", ".join([*sorted(known), *besides])
+        raise UsageError(f"there is no stack {stack!r}", mend=f"choose one of: {choices}")
+
+
 def stack_of(folder: Path) -> str:
     """The stack that a subject's folder is named after."""
     return folder.name.rpartition("-")[0]
@@ -171,8 +174,9 @@ def stack_of(folder: Path) -> str:
 def python_of(stack: str, executorch: str | None = None, python: str | None = None) -> Path:
     """The Python of the newest managed subject of ``stack`` (and version, and Python minor).
 
-    Raises ``SubjectError`` when none was made.
+    Raises ``UsageError`` for a name that no stack has, ``SubjectError`` when none was made.
     """
+    _require_stack(stack)
     found = []
     for folder in folders():
         manifest = Manifest.read(folder)

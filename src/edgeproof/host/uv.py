@@ -65,6 +65,15 @@ def environment(present: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
+_running: set[subprocess.Popen[str]] = set()
+
+
+def end_running_uv() -> None:
+    """End every uv there is: those who wait for one in other threads get ``UvFailed``."""
+    for process in list(_running):
+        process.terminate()
+
+
 def run_uv(arguments: Sequence[str], *, on_line: Callable[[str], None] | None = None) -> list[str]:
     """Run uv to its end and return the lines it printed; ``on_line`` sees each as it comes.
 
@@ -81,6 +90,7 @@ def run_uv(arguments: Sequence[str], *, on_line: Callable[[str], None] | None = 
         env=environment(os.environ),
     )
     lines: list[str] = []
+    _running.add(process)
     try:
         assert process.stdout is not None
         with process.stdout:
@@ -92,6 +102,8 @@ def run_uv(arguments: Sequence[str], *, on_line: Callable[[str], None] | None = 
     except BaseException:
         _end(process)
         raise
+    finally:
+        _running.discard(process)
     if code != 0:
         raise UvFailed(lines)
     return lines

@@ -12,12 +12,16 @@ from edgeproof.plan.stage import Verdict
 class Ledger:
     """Holds the cells asked for and takes one result for each.
 
-    A second result for a cell, or one for a cell that was not asked for, is an error of edgeproof and
-    raises ``ValueError``: either could hide a failure.
+    A cell asked for twice, a second result for a cell, or one for a cell that was not asked for, is an
+    error of edgeproof and raises ``ValueError``: each could hide a failure.
     """
 
     def __init__(self, asked: Iterable[Cell]) -> None:
-        self._asked = {cell.id: cell for cell in asked}
+        self._asked: dict[str, Cell] = {}
+        for cell in asked:
+            if cell.id in self._asked:
+                raise ValueError(f"{cell.id} is asked for twice")
+            self._asked[cell.id] = cell
         self._results: dict[str, Result] = {}
 
     @property

@@ -175,11 +175,11 @@ def _verdict(result: Result) -> Text:
 
 def _numbers(result: Result) -> list[str]:
     evidence = result.evidence
-    nodes = evidence.get("nodes")
+    nodes, delegated = evidence.get("nodes"), evidence.get("delegated_nodes")
     size = evidence.get("pte_bytes")
     run = evidence.get("run_seconds")
     return [
-        f"{evidence['delegated_nodes']}/{nodes}" if nodes is not None else "",
+        f"{delegated}/{nodes}" if None not in (delegated, nodes) else "",
         worst_sqnr(evidence),
         f"{size / 1e6:.2f}" if size is not None else "",
         _seconds(result.seconds(Stage.LOWER), 1),
@@ -189,8 +189,11 @@ def _numbers(result: Result) -> list[str]:
 
 
 def worst_sqnr(evidence: Mapping[str, Any]) -> str:
-    """The lowest SQNR of a cell's outputs, as the table shows it."""
-    found = [float(row["sqnr_db"]) for row in evidence.get("outputs", ()) if "sqnr_db" in row]
+    """The lowest SQNR of a cell's outputs, as the table shows it; empty where it cannot be read."""
+    try:
+        found = [float(row["sqnr_db"]) for row in evidence.get("outputs", ()) if "sqnr_db" in row]
+    except (TypeError, ValueError):
+        return ""  # a worker that failed may have said anything
     if not found:
         return ""
     return "exact" if math.isinf(min(found)) and min(found) > 0 else f"{min(found):.1f}"

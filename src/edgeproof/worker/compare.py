@@ -28,20 +28,22 @@ def compare(
     inputs: Inputs,
     eager: list[tuple[str, Any]],
     other_answers: list[Any],
+    writes_to: list[str],
 ) -> list[dict[str, Any]]:
     """Measure every output; each row says by itself whether it agrees and whether that proves anything.
 
     ``reference`` is the quantized module's answer in a quantized flow, ``eager`` always the float
-    module's. Number and order are checked before values: an output too few shifts all others.
+    module's. Number and order are checked before values: an output too few shifts all others. To
+    ``writes_to`` ExecuTorch answers with outputs of their own, and leaves the inputs as they were.
     """
     if len(answers) != len(reference):
-        return [
-            {
-                "output": "*",
-                "point": point,
-                "problem": f"the program has {len(answers)} outputs, the module {len(reference)}",
-            }
-        ]
+        problem = f"the program has {len(answers)} outputs, the module {len(reference)}"
+        if writes_to:
+            problem += (
+                f"; the module writes to its input {', '.join(writes_to)}: ExecuTorch leaves that "
+                "input as it is and puts what was written before the outputs"
+            )
+        return [{"output": "*", "point": point, "problem": problem}]
     rms = input_rms(torch.utils._pytree.tree_leaves(inputs))
     rows = []
     for index, (path, expected) in enumerate(reference):
@@ -70,16 +72,42 @@ def compare(
     return rows
 
 
+def unlike_kinds(
+    quantized: list[tuple[str, Any]], eager: list[tuple[str, Any]], *, point: str
+) -> list[dict[str, Any]]:
+    """Rows for outputs that a quantized module gives in other number, shape or dtype than the float one."""
+    if len(quantized) != len(eager):
+        problem = f"the quantized module has {len(quantized)} outputs, the module {len(eager)}"
+        return [{"output": "*", "point": point, "problem": problem}]
+    rows = []
+    for (path, expected), (_, got) in zip(eager, quantized, strict=True):
+        if not isinstance(expected, torch.Tensor):
+            problem = "" if type(got) is type(expected) else f"is a {type(got).__name__}"
+        else:
+            problem = _unlike_kind(got, expected)
+        if problem:
+            row = {"output": path or "[0]", "point": point}
+            rows.append({**row, "problem": f"of the quantized module {problem}"})
+    return rows
+
+
 def _unlike(got: Any, expected: torch.Tensor) -> str:
     """What is wrong with an answer before its values are looked at."""
+    problem = _unlike_kind(got, expected)
+    if problem:
+        return problem
+    if not nonfinite_agree(got, expected):
+        return "has NaN or Inf at other places than the reference"
+    return ""
+
+
+def _unlike_kind(got: Any, expected: torch.Tensor) -> str:
     if not isinstance(got, torch.Tensor):
         return f"is a {type(got).__name__}, must be a tensor"
     if got.shape != expected.shape:
         return f"has shape {tuple(got.shape)}, must have {tuple(expected.shape)}"
     if got.dtype != expected.dtype:
         return f"has dtype {got.dtype}, must have {expected.dtype}"
-    if not nonfinite_agree(got, expected):
-        return "has NaN or Inf at other places than the reference"
     return ""
 
 

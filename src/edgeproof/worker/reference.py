@@ -26,7 +26,8 @@ class Reference:
     def __init__(self, model: Model, inputs: Inputs) -> None:
         self._model = model
         self.inputs = inputs
-        self.outputs = flat_outputs(model(inputs))
+        # A copy: a module may write to its buffers, and the program starts from what they were.
+        self.outputs = flat_outputs(model.copied()(inputs))
         self._floors: dict[Arithmetic, tuple[str, list[Error | None]]] = {}
         self._other: list[Any] | None = None
 

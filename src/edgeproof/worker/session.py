@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import json
 import math
 import os
 import queue
+import select
+import signal
 import sys
 import threading
 import time
@@ -46,12 +49,12 @@ class Streams:
             self._events.write(json.dumps(_finite(event)) + "\n")
             self._events.flush()
         except OSError:
-            os._exit(1)
+            _leave_with_children()
 
     def redirect(self, log: Path) -> None:
         """Send everything printed from now on, by Python or by native code, to ``log``."""
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:
+            with contextlib.suppress(Exception):  # code under test may have put anything there
                 stream.flush()
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, 1)
@@ -87,11 +90,43 @@ def _read_requests(stream: TextIO, requests: queue.Queue[dict[str, Any]]) -> Non
     for line in stream:
         requests.put(json.loads(line))
     # End of file: the host died. Whatever the main thread is in the middle of, no one wants it.
+    _leave_with_children()
+
+
+def _leave_with_children() -> None:
+    """End this process and what it started, which the host is not there to do any more."""
+    if os.name == "posix" and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
+
+
+def _end_with_host() -> None:
+    """Start a process that ends this one, and all it started, when the host is gone.
+
+    The thread that reads from the host sees that too, but cannot run while native code keeps the
+    interpreter's lock, and compilers do so for minutes. It waits for the other end of the requests' pipe
+    to be closed, without reading. Forked twice, so that it is no child that the code under test could
+    wait for; the host ends it with the worker, since it is of the same process group.
+    """
+    if os.name != "posix" or os.getpgrp() != os.getpid():
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    if os.fork():
+        os._exit(0)
+    os.close(1)
+    os.close(2)
+    hang_up = select.poll()
+    hang_up.register(0, 0)
+    hang_up.poll()
+    os.killpg(0, signal.SIGKILL)
 
 
 def serve(*, log: Path, crash_log: Path) -> None:
     """Answer the host until it says ``exit``."""
+    _end_with_host()
     streams = Streams(log)
     crash_file = crash_log.open("w")
     faulthandler.enable(file=crash_file, all_threads=True)
@@ -112,7 +147,11 @@ def serve(*, log: Path, crash_log: Path) -> None:
             streams.tell({"event": "probed", **probe(Flow(**_tuples(request["flow"])))})
         else:
             _run_cell(request, streams, prepared)
+            # What the cell leaves behind is part of it: a destructor may crash as well.
+            gc.collect()
         streams.redirect(log)
+        if request["do"] == "cell":
+            streams.tell({"event": "idle", "cell": request["cell"]})
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +180,16 @@ def probe(flow: Flow) -> dict[str, Any]:
     return {"problem": ""}
 
 
+def _sentence(fault: BaseException) -> str:
+    """The fault in a sentence; where it was raised, when it says nothing itself (a bare assert)."""
+    said = "".join(traceback.format_exception_only(fault)).strip()
+    frames = traceback.extract_tb(fault.__traceback__)
+    if said == type(fault).__name__ and frames:
+        last = frames[-1]
+        said += f" in {last.name} ({last.filename}:{last.lineno}): {last.line}"
+    return said[:2000]
+
+
 def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any]) -> None:
     flow = Flow(**_tuples(request["flow"]))
     case = Case.from_json(request["case"])
@@ -165,13 +214,11 @@ def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any
     outcome: dict[str, Any] = {"outcome": "done"}
     try:
         run.go()
-    except Exception as fault:
-        traceback.print_exc()
-        outcome = {
-            "outcome": "raised",
-            "problem": f"{type(fault).__name__}: {fault}".strip()[:2000],
-            "traceback": traceback.format_exc()[-8000:],
-        }
     except SystemExit as fault:
         outcome = {"outcome": "raised", "problem": f"the code called sys.exit({fault.code!r})"}
+    except BaseException as fault:
+        # Also those that are no Exception: the user's code may raise KeyboardInterrupt or its own.
+        said = traceback.format_exc()
+        os.write(2, said.encode(errors="replace"))  # sys.stderr may not be ours any more
+        outcome = {"outcome": "raised", "problem": _sentence(fault), "traceback": said[-8000:]}
     emit({"event": "ended", "stage": run.stage.value, "evidence": run.evidence, **outcome})

@@ -14,9 +14,9 @@ import torch
 from edgeproof.cases import conditioning, user
 from edgeproof.flows.registry import backend_of
 from edgeproof.plan.case import Case, Source
-from edgeproof.plan.flow import Flow
+from edgeproof.plan.flow import SINGLE, Flow
 from edgeproof.plan.stage import Stage
-from edgeproof.worker.compare import compare
+from edgeproof.worker.compare import compare, unlike_kinds
 from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
 from edgeproof.worker.points import points
 from edgeproof.worker.reference import Reference
@@ -34,6 +34,7 @@ class Prepared:
         self.case = case
         self.seed = seed
         self._model: Model | None = None
+        self._exported: Model | None = None
         self._references: dict[str, Reference] = {}
 
     @property
@@ -48,7 +49,8 @@ class Prepared:
             numpy.random.seed(self.seed % 2**32)
             torch.manual_seed(self.seed)
             model = _build(self.case)
-            model.module.eval()
+            if model.program is None:  # one that came exported has no modes any more
+                model.module.eval()
             if self.case.condition:
                 conditioning.condition(model.module, cloned(model.conditioning or model.inputs))
             self._model = model
@@ -59,6 +61,13 @@ class Prepared:
         if point not in self._references:
             self._references[point] = Reference(self.model(), inputs)
         return self._references[point]
+
+    def exported_answers(self, inputs: Inputs) -> list[Any]:
+        """What the float model answers once it is exported, still in eager PyTorch."""
+        if self._exported is None:
+            model = self.model().copied()
+            self._exported = model.replace(model.export().module())
+        return [value for _, value in flat_outputs(self._exported.copied()(inputs))]
 
     @property
     def ran_eagerly(self) -> bool:
@@ -91,6 +100,7 @@ class CellRun:
         self._flow = flow
         self._backend = backend_of(flow)
         self._emit = emit
+        self._writes_to_buffers = False
 
     def go(self) -> None:
         """Run all stages; ``evidence["outputs"]`` is only there when the comparison was made."""
@@ -127,11 +137,18 @@ class CellRun:
         answers: dict[str, list[Any]] = {}
         with self._in(Stage.RUN):
             for name, inputs in tried:
-                if name != "example" and program.graph_signature.buffers_to_mutate:
+                if name != "example" and self._writes_to_buffers:
+                    # Start from the same state; a program gives its methods out once, with theirs.
+                    del method
+                    loaded = Runtime.get().load_program(pte)
                     method = loaded.load_method("forward")
-                answers[name] = [_detached(v) for v in method.execute(_flat(inputs, method))]
+                answers[name] = _answers(method, name, inputs)
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
+            if self._flow.quantized:
+                self.evidence["exported"] = [
+                    row for name, inputs in tried for row in self._compare_export(name, inputs)
+                ]
             self.evidence["outputs"] = [
                 row
                 for name, inputs in tried
@@ -147,7 +164,10 @@ class CellRun:
         self.evidence["computes_in"] = arithmetic.dtype
         right = reference.outputs
         if self._flow.quantized:
-            right = flat_outputs(exported(inputs))
+            right = flat_outputs(exported.copied()(inputs))
+            unlike = unlike_kinds(right, reference.outputs, point=point)
+            if unlike:
+                return unlike
             floors = reference.quantized_floors(right, arithmetic)
         else:
             floors = reference.floors(arithmetic)
@@ -160,6 +180,26 @@ class CellRun:
             inputs=inputs,
             eager=reference.outputs,
             other_answers=reference.other_answers(),
+            writes_to=self.evidence["writes_to_inputs"],
+        )
+
+    def _compare_export(self, point: str, inputs: Inputs) -> list[dict[str, Any]]:
+        """Hold the exported float model against the module it was made of.
+
+        A quantized flow is compared with its quantized module, which is made of the exported one:
+        what export gets wrong is in both, and would be taken for the noise of quantization.
+        """
+        reference = self._prepared.reference(point, inputs)
+        return compare(
+            self._prepared.exported_answers(inputs),
+            reference.outputs,
+            reference.floors(SINGLE),
+            point=point,
+            dtype=torch.float32,
+            inputs=inputs,
+            eager=reference.outputs,
+            other_answers=[],
+            writes_to=[],
         )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:
@@ -180,10 +220,16 @@ class CellRun:
         from executorch.devtools.backend_debug import get_delegation_info
 
         delegated = total = 0
+        writes: list[str] = []
         for name in edge.methods:
             info = get_delegation_info(edge.exported_program(name).graph_module)
             delegated += info.num_delegated_nodes
             total += info.num_delegated_nodes + info.num_non_delegated_nodes
+            # Of the lowered program: torch.export's own leaves writes in place, and names none.
+            signature = edge.exported_program(name).graph_signature
+            writes += signature.user_inputs_to_mutate.values()
+            self._writes_to_buffers |= bool(signature.buffers_to_mutate)
+        self.evidence["writes_to_inputs"] = writes
         self.evidence["delegated_nodes"] = delegated
         self.evidence["nodes"] = total
 
@@ -202,6 +248,16 @@ class CellRun:
                 "skipped": skipped,
             }
         )
+
+
+def _answers(method: Any, point: str, inputs: Inputs) -> list[Any]:
+    try:
+        return [_detached(value) for value in method.execute(_flat(inputs, method))]
+    except Exception as fault:
+        if point == "example":
+            raise
+        shapes = [tuple(t.shape) for t in _flat(inputs, method) if isinstance(t, torch.Tensor)]
+        raise RuntimeError(f"at the {point} input, of shape {shapes}: {fault}") from fault
 
 
 def _flat(inputs: Inputs, method: Any) -> list[Any]:

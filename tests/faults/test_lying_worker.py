@@ -1,0 +1,467 @@
+"""A worker that lies, babbles or breaks off: whatever it says, nothing passes that was not proved.
+
+The host is the real one, with real pipes; the worker is a script that says what a test gives it.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeproof.flows.registry import all_flows
+from edgeproof.gate.rules import rule
+from edgeproof.host import process
+from edgeproof.host.process import Limits, WorkerDied, WorkerProcess
+from edgeproof.host.run import Outcome, SubjectPlan, run_cells
+from edgeproof.plan.case import Case, Source
+from edgeproof.plan.cell import Cell, Result
+from edgeproof.plan.stage import Stage, Verdict
+from edgeproof.plan.subject import Contents, Subject
+from edgeproof.report.document import document
+from edgeproof.report.terminal import console, show
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the fake worker is a script")
+
+CASE = Case(id="user/net", source=Source.FILE, target="net.py:build")
+OTHER = Case(id="user/other", source=Source.FILE, target="other.py:build")
+
+FAKE = """#!{python} -S
+import json, os, sys, time
+said = json.loads({said!r})
+print(said["ready"], flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["do"] == "exit":
+        break
+    for line in said["lines"].get(request["cell"], []):
+        if line == "CLOSE":
+            os.close(1)
+            time.sleep(60)
+        elif line == "LEAVE":
+            os._exit(7)
+        elif line == "WAIT":
+            time.sleep(60)
+        else:
+            os.write(1, line.encode("latin-1") + b"\\n")
+"""
+
+CONTENTS = Contents(
+    executorch="1.5.1",
+    wheel_sha256=None,
+    packages={},
+    python="3.11.0",
+    implementation="CPython",
+    system="Linux",
+    machine="x86_64",
+    os="",
+    libc="",
+    cpu="",
+    cpu_flags=(),
+    cpus=1,
+    memory_bytes=0,
+    site="",
+)
+
+
+class Silent:
+    def said(self, line: str) -> None: ...
+    def started(self, cell: Cell) -> None: ...
+    def reached(self, cell: Cell, stage: Stage) -> None: ...
+    def ended(self, result: Result) -> None: ...
+
+
+def cell_of(flow: str = "portable_fp32", case: Case = CASE) -> Cell:
+    return Cell(case=case, flow=all_flows()[flow], subject="base/executorch-1.5.1/py3.11", seed=1)
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """An output that is right; a value of ``None`` leaves it out."""
+    whole = {
+        "output": "[0]",
+        "point": "example",
+        "problem": "",
+        "shape": [2, 3],
+        "dtype": "float32",
+        "exact": False,
+        "max_abs": 1e-7,
+        "max_rel": 1e-7,
+        "sqnr_db": 140.0,
+        "rms_error": 1e-7,
+        "required": 1e-7,
+        "limit_rms": 1e-5,
+        "limit": 1e-5,
+        "witnesses": [],
+        **changes,
+    }
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def told(
+    cell: Cell,
+    *,
+    stages: Iterable[str] = tuple(Stage),
+    skipped: Iterable[str] = ("quantize",),
+    outputs: Any = None,
+    outcome: str = "done",
+    evidence: Mapping[str, Any] | None = None,
+    **ending: Any,
+) -> list[str]:
+    """What an honest worker says of a cell, but for what is given."""
+    events: list[dict[str, Any]] = [{"event": "imported", "seconds": 0.1}]
+    for stage in stages:
+        events.append({"event": "stage_started", "stage": stage})
+        events.append(
+            {
+                "event": "stage_ended",
+                "stage": stage,
+                "seconds": 0.1,
+                "shared": False,
+                "skipped": stage in skipped,
+            }
+        )
+    measured = {"outputs": [row()] if outputs is None else outputs, "nodes": 1}
+    events.append(
+        {
+            "event": "ended",
+            "stage": "compare",
+            "outcome": outcome,
+            "evidence": {**measured, **(evidence or {})},
+            **ending,
+        }
+    )
+    events.append({"event": "idle"})
+    return [json.dumps({"cell": cell.id, **event}) for event in events]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs cells with a worker that says, for each, the lines that are given for its id."""
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(process, "START_SECONDS", 20.0)
+
+    def go(
+        lines: Mapping[str, list[str]],
+        *,
+        cells: Iterable[Cell] | None = None,
+        ready: str = '{"event": "ready"}',
+        stage_timeout: float = 20.0,
+    ) -> Outcome:
+        script = tmp_path / "python"
+        said = json.dumps({"ready": ready, "lines": lines})
+        script.write_text(FAKE.format(python=sys.executable, said=said))
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        subject = Subject(stack="base", python=script, env={}, managed=True, contents=CONTENTS)
+        asked = list(cells or [cell_of()])
+        began = time.monotonic()
+        outcome = run_cells(
+            asked,
+            [SubjectPlan(id=subject.id, prepare=lambda _: subject)],
+            workers=1,
+            watcher=Silent(),
+            limits=Limits(stage=stage_timeout),
+            declared={},
+        )
+        assert time.monotonic() - began < 15
+        report_on(outcome)
+        return outcome
+
+    return go
+
+
+def report_on(outcome: Outcome) -> None:
+    """What was said must also not break the reports."""
+    ruling = rule(outcome.ledger)
+    commands = {cell.id: "edgeproof check" for cell in outcome.ledger.asked}
+    report = document(outcome, ruling, command="edgeproof", seed=0, reproduce=commands)
+    json.dumps(report, allow_nan=False)
+    to = console()
+    to.file = sys.stdout
+    show(to, outcome, ruling, commands)
+
+
+def only(outcome: Outcome) -> Result:
+    (result,) = outcome.ledger
+    return result
+
+
+def test_the_honest_worker_passes(run: Run) -> None:
+    """Else the tests below would prove nothing."""
+    cell = cell_of()
+    assert only(run({cell.id: told(cell)})).verdict is Verdict.PASSED
+
+
+STAGES = [stage.value for stage in Stage]
+UNPROVED: dict[str, tuple[Callable[[Cell], list[str]], Stage, str]] = {
+    "no stages": (partial(told, stages=()), Stage.BUILD, "unproved"),
+    "a stage is left out": (
+        partial(told, stages=[s for s in STAGES if s != "run"]),
+        Stage.RUN,
+        "unproved",
+    ),
+    "it stops early": (partial(told, stages=STAGES[:-1]), Stage.COMPARE, "unproved"),
+    "it skips the run": (partial(told, skipped=("quantize", "run")), Stage.RUN, "unproved"),
+    "it skips the comparison": (partial(told, skipped=STAGES), Stage.BUILD, "unproved"),
+    "no outputs": (partial(told, outputs=[]), Stage.COMPARE, "vacuous"),
+    "outputs are missing": (
+        partial(told, evidence={"outputs": None}),
+        Stage.COMPARE,
+        "unproved",
+    ),
+    "outputs are text": (partial(told, outputs="all right"), Stage.COMPARE, "unproved"),
+    "an output is text": (partial(told, outputs=["all right"]), Stage.COMPARE, "unproved"),
+    "an output is empty": (partial(told, outputs=[{}]), Stage.COMPARE, "unproved"),
+    "only constants": (
+        partial(told, outputs=[{"output": "[0]", "problem": "", "constant": True}]),
+        Stage.COMPARE,
+        "vacuous",
+    ),
+    "a constant in name": (partial(told, outputs=[{"constant": "yes"}]), Stage.COMPARE, "unproved"),
+    "a problem": (partial(told, outputs=[row(problem="is off")]), Stage.COMPARE, "mismatch"),
+    "a problem in the second output": (
+        partial(told, outputs=[row(), row(problem="is off")]),
+        Stage.COMPARE,
+        "mismatch",
+    ),
+    "a witness": (partial(told, outputs=[row(witnesses=["zeros"])]), Stage.COMPARE, "vacuous"),
+    "an unknown witness": (partial(told, outputs=[row(witnesses=[1])]), Stage.COMPARE, "vacuous"),
+    "no witnesses were sought": (
+        partial(told, outputs=[row(witnesses=None)]),
+        Stage.COMPARE,
+        "unproved",
+    ),
+    "exact but off": (
+        partial(told, outputs=[row(exact=True, max_abs=1)]),
+        Stage.COMPARE,
+        "unproved",
+    ),
+    "it cannot run here": (
+        partial(told, stages=STAGES[:6], evidence={"cannot_run": "no such hardware"}),
+        Stage.LOAD,
+        "unproved",
+    ),
+    "it cannot run, in no words": (
+        partial(told, stages=STAGES[:6], evidence={"cannot_run": ""}),
+        Stage.LOAD,
+        "unproved",
+    ),
+    "an unknown outcome": (partial(told, outcome="wonderful"), Stage.COMPARE, "unproved"),
+    "an empty outcome": (partial(told, outcome=""), Stage.COMPARE, "unproved"),
+    "it raised": (partial(told, outcome="raised", problem="oh"), Stage.COMPARE, "raised"),
+}
+for _name in ("rms_error", "required", "limit_rms", "limit", "problem"):
+    UNPROVED[f"{_name} is missing"] = (
+        partial(told, outputs=[row(**{_name: None})]),
+        Stage.COMPARE,
+        "unproved",
+    )
+for _name, _value in (
+    ("rms_error", 1e-3),
+    ("required", 1e-3),
+    ("rms_error", "nan"),
+    ("required", "nan"),
+    ("rms_error", -1),
+    ("rms_error", [1]),
+    ("limit_rms", "inf"),
+    ("limit", "inf"),
+    ("limit", "nan"),
+    ("limit", -1),
+):
+    UNPROVED[f"{_name} is {_value}"] = (
+        partial(told, outputs=[row(**{_name: _value})]),
+        Stage.COMPARE,
+        "unproved",
+    )
+
+
+@pytest.mark.parametrize("lie", UNPROVED)
+def test_what_was_not_proved_fails(run: Run, lie: str) -> None:
+    says, stage, cause = UNPROVED[lie]
+    cell = cell_of()
+    result = only(run({cell.id: says(cell)}))
+    assert (result.verdict, result.stage, result.cause) == (Verdict.FAILED, stage, cause)
+    assert result.reason
+
+
+@pytest.mark.parametrize("exported", [None, [], "fine", [{}], [row(rms_error=1.0)]])
+def test_a_quantized_flow_must_prove_its_export(run: Run, exported: Any) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    more = {} if exported is None else {"exported": exported}
+    result = only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell]))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.EXPORT)
+    more = {"exported": [row()]}
+    assert (
+        only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell])).verdict
+        is Verdict.PASSED
+    )
+    skipped = only(run({cell.id: told(cell, evidence=more)}, cells=[cell]))
+    assert (skipped.verdict, skipped.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+
+
+def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
+    cell = cell_of("coreml_fp32")
+    if cell.flow.runs_here():
+        pytest.skip("Core ML runs here")
+    excuse = {"cannot_run": cell.flow.cannot_run}
+    honest = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
+    assert (honest.verdict, honest.declared) == (Verdict.NOT_RUN, True)
+    for stages in (STAGES[:5], STAGES[:7], []):
+        result = only(run({cell.id: told(cell, stages=stages, evidence=excuse)}, cells=[cell]))
+        assert result.verdict is Verdict.FAILED
+    excuse = {"cannot_run": "I would rather not"}
+    result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
+    assert result.verdict is Verdict.FAILED
+
+
+def _twice(cell: Cell, stage: str) -> list[str]:
+    return told(cell, stages=[*STAGES[: STAGES.index(stage) + 1], *STAGES[STAGES.index(stage) :]])
+
+
+def _say(cell: Cell, *events: Mapping[str, Any]) -> list[str]:
+    return [json.dumps({"cell": cell.id, **event}) for event in events]
+
+
+def _foreign(cell: Cell) -> list[str]:
+    return told(cell_of(case=OTHER))
+
+
+def _without(cell: Cell, key: str) -> list[str]:
+    lines = told(cell)
+    event = json.loads(lines[-2])
+    del event[key]
+    return [*lines[:-2], json.dumps(event), lines[-1]]
+
+
+BROKEN: dict[str, tuple[Callable[[Cell], list[str]], str]] = {
+    "no JSON": (lambda cell: ["Segmentation fault"], "it said 'Segmentation fault', which is no"),
+    "bytes that are no text": (lambda cell: ["\xff\xfe\x00"], "which is no JSON"),
+    "NaN": (lambda cell: _say(cell, {"event": "imported", "seconds": float("nan")}), "no JSON"),
+    "JSON that is no object": (lambda cell: ["[1, 2]"], "where imported or stage_started"),
+    "a number": (lambda cell: ["3"], "where imported"),
+    "deep nesting": (lambda cell: ["[" * 100_000], "which is no JSON"),
+    "an event without a kind": (lambda cell: ["{}"], "where imported"),
+    "an unknown event": (lambda cell: _say(cell, {"event": "passed"}), "where imported"),
+    "a kind that is a list": (lambda cell: _say(cell, {"event": []}), "where imported"),
+    "another cell's answer": (_foreign, "it answered for 'user/other portable_fp32"),
+    "an answer for no cell": (lambda cell: ['{"event": "imported"}'], "it answered for None"),
+    "a stage twice": (partial(_twice, stage="run"), "it started run after run"),
+    "the last stage twice": (partial(_twice, stage="compare"), "it started compare after compare"),
+    "stages out of order": (
+        partial(told, stages=["build", "export", "eager"]),
+        "it started eager after export",
+    ),
+    "an unknown stage": (partial(told, stages=["ponder"]), "it spoke of the stage 'ponder'"),
+    "a stage that ends unstarted": (
+        lambda cell: _say(cell, {"event": "stage_ended", "stage": "build", "seconds": 1}),
+        "it ended build, which was not under way",
+    ),
+    "a stage inside another": (
+        lambda cell: _say(
+            cell,
+            {"event": "stage_started", "stage": "build"},
+            {"event": "stage_started", "stage": "eager"},
+        ),
+        "it started eager after build",
+    ),
+    "no time": (
+        lambda cell: _say(
+            cell,
+            {"event": "stage_started", "stage": "build"},
+            {"event": "stage_ended", "stage": "build"},
+        ),
+        "it said that build took None seconds",
+    ),
+    "imports twice": (
+        lambda cell: _say(cell, {"event": "imported"}, {"event": "imported"}),
+        "it said twice that imports were done",
+    ),
+    "an end without evidence": (partial(_without, key="evidence"), "it ended its cell with"),
+    "an end without outcome": (partial(_without, key="outcome"), "it ended its cell with"),
+    "evidence that is a list": (
+        lambda cell: _say(cell, {"event": "ended", "outcome": "done", "evidence": []}),
+        "it ended its cell with",
+    ),
+    "a size that is text": (
+        partial(told, evidence={"pte_bytes": "large"}),
+        "its evidence has 'large' as pte_bytes",
+    ),
+    "two ends": (lambda cell: [*told(cell)[:-1], *told(cell)[-2:]], "where idle was due"),
+}
+
+
+@pytest.mark.parametrize("lie", BROKEN)
+def test_what_breaks_the_protocol_is_the_end_of_that_cell_alone(run: Run, lie: str) -> None:
+    """The next cell gets a worker of its own and passes."""
+    says, why = BROKEN[lie]
+    cell, after = cell_of(), cell_of("xnnpack_fp32")
+    good = told(after, evidence={"delegated_nodes": 1})
+    broken, passed = run({cell.id: says(cell), after.id: good}, cells=[cell, after]).ledger
+    assert (broken.verdict, broken.cause) == (Verdict.CRASHED, "protocol")
+    assert "it broke the protocol: it" in broken.reason
+    assert why in broken.reason
+    assert passed.verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("CLOSE", "its pipe closed while it went on"),
+        ("LEAVE", "it left with exit code 7"),
+    ],
+)
+@pytest.mark.parametrize("after", [0, 1, 4, -2, -1])
+def test_a_worker_that_breaks_off(run: Run, last: str, why: str, after: int) -> None:
+    """Also after it said that all is well: the cell's end is when it is idle again."""
+    cell = cell_of()
+    result = only(run({cell.id: [*told(cell)[:after], last]}))
+    assert (result.verdict, result.cause) == (Verdict.CRASHED, "crashed")
+    assert why in result.reason
+
+
+@pytest.mark.parametrize("after", [2, 4, -1])
+def test_a_worker_that_falls_silent(run: Run, after: int) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: [*told(cell)[:after], "WAIT"]}, stage_timeout=1.0))
+    assert (result.verdict, result.cause) == (Verdict.TIMED_OUT, "timed_out")
+    assert "took longer than 1 s" in result.reason
+
+
+def test_a_death_between_two_cells_is_blamed_on_neither(run: Run) -> None:
+    cell, after = cell_of(), cell_of("xnnpack_fp32")
+    good = told(after, evidence={"delegated_nodes": 1})
+    first, second = run(
+        {cell.id: [*told(cell), "LEAVE"], after.id: good}, cells=[cell, after]
+    ).ledger
+    assert first.verdict is Verdict.PASSED
+    # It may be noticed only when the next cell was handed over already: then that cell crashed.
+    assert second.verdict in (Verdict.PASSED, Verdict.CRASHED)
+
+
+@pytest.mark.parametrize("ready", ["Welcome!", "{}", '{"event": "ended"}', "null"])
+def test_a_worker_that_never_was_ready(run: Run, ready: str) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: told(cell)}, ready=ready))
+    assert (result.verdict, result.cause) == (Verdict.CRASHED, "protocol")
+    assert "the worker died before it could take a cell: it broke the protocol" in result.reason
+
+
+@pytest.mark.parametrize("content", [None, "", "#!/no/such/interpreter\n"])
+def test_a_python_that_cannot_be_started(tmp_path: Path, content: str | None) -> None:
+    python = tmp_path / "python"
+    if content is not None:
+        python.write_text(content)
+        python.chmod(0o755)
+    subject = Subject(stack="base", python=python, env={}, managed=True, contents=CONTENTS)
+    with pytest.raises(WorkerDied, match="it could not be started"):
+        WorkerProcess(subject, tmp_path, name="w", limits=Limits(), stop=threading.Event())

@@ -144,7 +144,7 @@ def remove(stack: str) -> tuple[Path, ...]:
 
     Raises ``UsageError`` for a name that no stack has: a typing error must not look like success.
     """
-    _require_stack(stack, "all")
+    require_stack(stack, "all")
     present = {folder: stack_of(folder) for folder in folders()}
     chosen = [folder for folder, name in present.items() if stack in ("all", name)]
     if chosen:
@@ -158,7 +158,8 @@ def remove(stack: str) -> tuple[Path, ...]:
     return tuple(chosen)
 
 
-def _require_stack(stack: str, *besides: str) -> None:
+def require_stack(stack: str, *besides: str) -> None:
+    """Raise ``UsageError`` for what is neither a stack of a release or a subject, nor in ``besides``."""
     known = {name for release in known_releases() for name in stacks_for(release)}
     known.update(stack_of(folder) for folder in folders())
     if stack not in {*known, *besides}:
@@ -174,9 +175,8 @@ def stack_of(folder: Path) -> str:
 def python_of(stack: str, executorch: str | None = None, python: str | None = None) -> Path:
     """The Python of the newest managed subject of ``stack`` (and version, and Python minor).
 
-    Raises ``UsageError`` for a name that no stack has, ``SubjectError`` when none was made.
+    Raises ``SubjectError`` when none was made.
     """
-    _require_stack(stack)
     found = []
     for folder in folders():
         manifest = Manifest.read(folder)

@@ -202,6 +202,25 @@ def test_the_honest_worker_passes(run: Run) -> None:
     assert only(run({cell.id: told(cell)})).verdict is Verdict.PASSED
 
 
+def test_a_fault_of_the_host_keeps_what_was_found_before_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = cell_of(), cell_of(case=OTHER)
+    real = process.judge
+
+    def judge(cell: Cell, ended: Any) -> Result:
+        if cell == bad:
+            raise ZeroDivisionError("seeded")
+        return real(cell, ended)
+
+    monkeypatch.setattr(process, "judge", judge)
+    outcome = run({cell.id: told(cell) for cell in (good, bad)}, cells=[good, bad])
+    assert [r.verdict for r in outcome.ledger] == [Verdict.PASSED, Verdict.NOT_RUN]
+    ruling = rule(outcome.ledger, fault=outcome.fault)
+    assert ruling.exit_code == 5
+    assert "edgeproof itself failed: ZeroDivisionError: seeded" in ruling.reasons
+
+
 STAGES = [stage.value for stage in Stage]
 UNPROVED: dict[str, tuple[Callable[[Cell], list[str]], Stage, str]] = {
     "no stages": (partial(told, stages=()), Stage.BUILD, "unproved"),
@@ -313,13 +332,19 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
     cell = cell_of("coreml_fp32")
     if cell.flow.runs_here():
         pytest.skip("Core ML runs here")
-    excuse = {"cannot_run": cell.flow.cannot_run}
+    row = json.loads(told(cell)[-2])["evidence"]["outputs"]
+    excuse = {"cannot_run": cell.flow.cannot_run, "exported": row}
     honest = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert (honest.verdict, honest.declared) == (Verdict.NOT_RUN, True)
     for stages in (STAGES[:5], STAGES[:7], []):
         result = only(run({cell.id: told(cell, stages=stages, evidence=excuse)}, cells=[cell]))
         assert result.verdict is Verdict.FAILED
-    excuse = {"cannot_run": "I would rather not"}
+    for exported in ([], None, [{**row[0], "problem": "is another model"}]):
+        wrong = {**excuse, "exported": exported}
+        result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=wrong)}, cells=[cell]))
+        assert (result.verdict, result.declared) == (Verdict.FAILED, False)
+        assert "exported float model is not the module" in result.reason
+    excuse = {"cannot_run": "I would rather not", "exported": row}
     result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert result.verdict is Verdict.FAILED
 

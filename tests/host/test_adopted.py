@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,8 @@ import pytest
 from uv import find_uv_bin
 
 from edgeproof.errors import ExitCode, SubjectError
+from edgeproof.flows.registry import all_flows
+from edgeproof.host.adopted import mend
 from edgeproof.host.subjects import adopt
 from edgeproof.plan.stack import Stack
 from tests.conftest import WheelMaker
@@ -151,3 +154,26 @@ def test_an_editable_executorch_is_noted(
     direct = site / "executorch-9.9.9.dist-info" / "direct_url.json"
     direct.write_text('{"url": "file:///src", "dir_info": {"editable": true}}')
     assert "editable" in adopt(str(environment), tiny_stack).notes[0]
+
+
+def test_the_mend_of_a_missing_library_is_the_systems_not_pips(
+    environment: Path, own_cache: Path, tiny_stack: Stack, make_wheel: WheelMaker
+) -> None:
+    install(environment, make_wheel())
+    subject = adopt(str(environment), replace(tiny_stack, requires=("absent==1.0",)))
+    qnn = all_flows()["qnn_fp16"]
+    assert "libatomic1" in mend(subject, qnn, "the system lacks libatomic.so.1: no such file")
+    said = mend(subject, qnn, "import onnxruntime_qnn: ModuleNotFoundError")
+    assert said.endswith("absent==1.0")
+    assert f"uv pip install --python {shlex.quote(str(subject.python))}" in said
+
+
+def test_a_subject_of_edgeproofs_own_is_not_to_be_changed(
+    environment: Path, own_cache: Path, tiny_stack: Stack, make_wheel: WheelMaker
+) -> None:
+    install(environment, make_wheel())
+    subject = adopt(str(environment), replace(tiny_stack, requires=("absent==1.0",)))
+    inside = replace(subject, python=own_cache / "subjects" / "base-1" / "bin" / "python")
+    said = mend(inside, all_flows()["qnn_fp16"], "import onnxruntime_qnn: ModuleNotFoundError")
+    assert "install" not in said
+    assert "edgeproof subjects make tiny" in said

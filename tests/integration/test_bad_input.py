@@ -233,7 +233,8 @@ def test_a_version_that_no_registry_has(edgeproof: Callable[..., Ran], own_cache
 def test_a_subject_that_was_not_made_yet(edgeproof: Callable[..., Ran], own_cache: Path) -> None:
     ran = edgeproof("subjects", "path", "qnn")
     assert ran.code == 4
-    assert "no subject of stack qnn was made yet" in ran.err
+    assert "no subject of stack qnn with executorch 1.5.1 on Python 3." in ran.err
+    assert "mend: edgeproof subjects make qnn" in ran.err
     assert "mend: edgeproof subjects make qnn" in ran.err
     ran = edgeproof("subjects", "remove", "qnn")
     assert (ran.code, ran.out) == (0, "there is no subject of qnn\n")

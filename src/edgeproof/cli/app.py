@@ -171,11 +171,9 @@ def subjects_make(stacks: tuple[str, ...], **options: Any) -> None:
 @_python
 def subjects_path(stack: str, executorch: str | None, python: str | None) -> None:
     """Print the Python of STACK's subject."""
-    from edgeproof.host.store import require_stack
-    from edgeproof.host.subjects import python_of
+    from edgeproof.cli import listings
 
-    require_stack(stack)
-    click.echo(python_of(stack, executorch, python))
+    click.echo(listings.path(stack, executorch=executorch, python=python))
 
 
 @subjects.command("remove")

@@ -93,24 +93,27 @@ def _examine(
 
 
 def _probe(flows: list[Flow], subject: Subject, folder: Path) -> list[_Finding]:
+    def bad(flow: Flow, problem: str) -> _Finding:
+        return _bad(flow, problem, adopted.mend(subject, flow, problem))
+
     findings = []
     stop = threading.Event()
-    mend = adopted.mend(subject)
     try:
         worker = WorkerProcess(subject, folder, name=subject.stack, limits=Limits(), stop=stop)
     except WorkerDied as died:
         problem = f"a worker does not start: {died.crash['how']}; {died.crash['log']}"
-        return [_bad(flow, problem, mend) for flow in flows]
+        return [bad(flow, problem) for flow in flows]
     for index, flow in enumerate(flows):
         try:
             problem = worker.probe(flow)
         except WorkerDied as died:
-            dead = f"importing what it needs killed the worker: {died.crash['how']}"
-            findings.append(_bad(flow, dead, mend))
-            findings += _probe(flows[index + 1 :], subject, folder) if flows[index + 1 :] else []
-            return findings
+            findings.append(
+                bad(flow, f"importing what it needs killed the worker: {died.crash['how']}")
+            )
+            rest = flows[index + 1 :]
+            return findings + (_probe(rest, subject, folder) if rest else [])
         if problem:
-            findings.append(_bad(flow, problem, mend))
+            findings.append(bad(flow, problem))
         else:
             runs = "yes" if flow.runs_here() else f"no: {flow.cannot_run}"
             findings.append(_Finding(flow=flow, lowers=True, runs=runs))

@@ -12,6 +12,7 @@ from edgeproof.errors import ExitCode, UsageError
 from edgeproof.flows.registry import all_flows
 from edgeproof.host import subjects as store
 from edgeproof.host.interpreters import described, find_python
+from edgeproof.host.store import require_stack
 from edgeproof.host.wheel import parse_choice
 from edgeproof.report.terminal import console
 
@@ -67,3 +68,11 @@ def make(stacks: Sequence[str], *, executorch: str | None, python: str | None) -
     for stack in chosen:
         subject = store.prepare(stack, choice, interpreter.path, on_progress=click.echo)
         click.echo(f"{subject.id}: {Path(subject.python)}")
+
+
+def path(stack: str, *, executorch: str | None, python: str | None) -> Path:
+    """The Python of the subject that a run with these options uses, if it was made."""
+    require_stack(stack)
+    choice = parse_choice(executorch)
+    interpreter = described(find_python(python, choice.stacks()["base"].pythons))
+    return store.python_of(stack, choice.version, interpreter.minor)

@@ -132,7 +132,12 @@ def _prove(
         any(result.cell.subject == key and not result.declared for result in outcome.ledger)
         for key in outcome.broken
     )
-    ruling = rule(outcome.ledger, interrupted=outcome.interrupted, broken_subjects=broken)
+    ruling = rule(
+        outcome.ledger,
+        interrupted=outcome.interrupted,
+        fault=outcome.fault,
+        broken_subjects=broken,
+    )
     common = _common_options(executorch, python, subject, seed)
     reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
     with _undisturbed():
@@ -145,6 +150,8 @@ def _prove(
         terminal.show(to, outcome, ruling, reproduce)
         if report_path is not None:
             to.print(f"report: {report_path}", markup=False)
+    if outcome.fault is not None:
+        raise outcome.fault
     return ruling.exit_code
 
 

@@ -17,6 +17,8 @@ _flow = partial(
     delegate="QnnBackend",
     lowers_on=(LINUX_X86,),
     runs_on=(LINUX_X86,),
+    libraries=("libatomic.so.1",),
+    libraries_mend="apt-get install libatomic1 (Debian, Ubuntu) or dnf install libatomic (Fedora)",
 )
 _UTILS = "executorch.backends.qualcomm.utils.utils"
 # The emulator comes as an SDK library inside the package: without it nothing can be compiled.

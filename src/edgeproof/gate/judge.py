@@ -65,7 +65,7 @@ def judge(cell: Cell, ended: Ended) -> Result:
     if cell.flow.cannot_run and ended.evidence.get("cannot_run") == cell.flow.cannot_run:
         unproved = _first_unproved_stage(cell, ended.stages, Stage.SERIALIZE)
         if unproved is None and not cell.flow.runs_here():
-            return result(
+            return _judge_export(ended.evidence.get("exported"), result) or result(
                 Verdict.NOT_RUN,
                 Stage.LOAD,
                 "cannot_run",
@@ -81,17 +81,24 @@ def judge(cell: Cell, ended: Ended) -> Result:
             reason=f"the worker did not say that {unproved} ended, once and in its turn",
         )
     if cell.flow.quantized:
-        exported: Any = ended.evidence.get("exported")
-        wrong = _first_problem(exported) or _first_unproved(exported)
+        wrong = _judge_export(ended.evidence.get("exported"), result)
         if wrong is not None:
-            cause, reason = wrong
-            return result(
-                Verdict.FAILED,
-                Stage.EXPORT,
-                cause,
-                reason=f"the exported float model is not the module: {reason}",
-            )
+            return wrong
     return _judge_outputs(ended.evidence.get("outputs"), result)
+
+
+def _judge_export(exported: Any, result: Callable[..., Result]) -> Result | None:
+    """The failure of a cell whose exported float model is not the module; ``None`` when it is.
+
+    Asked where the answer of the program cannot tell: quantized flows are compared with what export
+    made, and flows that do not run here with nothing.
+    """
+    wrong = _first_problem(exported) or _first_unproved(exported)
+    if wrong is None:
+        return None
+    cause, reason = wrong
+    said = f"the exported float model is not the module: {reason}"
+    return result(Verdict.FAILED, Stage.EXPORT, cause, reason=said)
 
 
 def _first_unproved_stage(cell: Cell, done: Sequence[StageTime], last: Stage) -> Stage | None:

@@ -18,7 +18,13 @@ class Ruling:
     reasons: tuple[str, ...]
 
 
-def rule(ledger: Ledger, *, interrupted: bool = False, broken_subjects: int = 0) -> Ruling:
+def rule(
+    ledger: Ledger,
+    *,
+    interrupted: bool = False,
+    fault: BaseException | None = None,
+    broken_subjects: int = 0,
+) -> Ruling:
     """Apply every rule. Several can break at once: the exit code is the gravest, all are named.
 
     A cell is good when it passed with something delegated (flows without a delegate aside), or was
@@ -34,6 +40,8 @@ def rule(ledger: Ledger, *, interrupted: bool = False, broken_subjects: int = 0)
 
     if interrupted:
         broke("the run was interrupted", ExitCode.INTERRUPTED)
+    if fault is not None:
+        broke(f"edgeproof itself failed: {type(fault).__name__}: {fault}", ExitCode.INTERNAL)
     results = list(ledger)
     hole = len(ledger.asked) - sum(ledger.counts().values())
     if not ledger.asked:

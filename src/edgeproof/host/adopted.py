@@ -21,6 +21,7 @@ from edgeproof.host.interpreters import minor_of
 from edgeproof.host.readback import ReadBack, read_back
 from edgeproof.host.uv import cannot_write
 from edgeproof.host.wheel import PROJECT
+from edgeproof.plan.flow import Flow
 from edgeproof.plan.stack import Stack
 from edgeproof.plan.subject import Subject
 
@@ -62,8 +63,10 @@ def adopt(which: str, stack: Stack) -> Subject:
     )
 
 
-def mend(subject: Subject) -> str:
-    """The command after which a flow of the subject's stack should work."""
+def mend(subject: Subject, flow: Flow, problem: str) -> str:
+    """The command after which a flow that cannot work in ``subject`` for this problem should."""
+    if any(name in problem for name in flow.libraries):
+        return flow.libraries_mend
     if subject.managed:
         return f"edgeproof subjects remove {subject.stack}, then run again"
     if cache.subjects() in subject.python.parents:

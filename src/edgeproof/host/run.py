@@ -59,12 +59,16 @@ class _Bench:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run came to. ``subjects`` are those that were prepared, ``broken`` why others were not."""
+    """What a run came to. ``subjects`` are those that were prepared, ``broken`` why others were not.
+
+    ``fault`` is an exception of edgeproof itself, which ended the run; results from before it hold.
+    """
 
     ledger: Ledger
     subjects: list[Subject]
     broken: dict[str, EdgeproofError]
     interrupted: bool
+    fault: BaseException | None
     began: datetime
     seconds: float
     folder: Path
@@ -124,10 +128,10 @@ class _Run:
             self._stop.set()
             end_running_uv()
             _wait(slots)
+        why = "the run was interrupted before it ended"
         if self._fault is not None:
-            raise self._fault
+            why = "edgeproof itself failed before it ended"
         for cell in self._ledger.open():
-            why = "the run was interrupted before it ended" if interrupted else "it was never run"
             self._record(
                 Result(cell=cell, verdict=Verdict.NOT_RUN, cause="interrupted", reason=why)
             )
@@ -136,6 +140,7 @@ class _Run:
             subjects=[bench.subject for bench in self._benches if bench.subject],
             broken={b.plan.id: b.failure for b in self._benches if b.failure},
             interrupted=interrupted,
+            fault=self._fault,
             began=began,
             seconds=time.monotonic() - start,
             folder=self._folder,
@@ -206,7 +211,7 @@ class _Run:
         """A flow that cannot work for want of packages gets the command that installs them."""
         if result.cause != "unavailable":
             return result
-        return replace(result, mend=adopted.mend(subject))
+        return replace(result, mend=adopted.mend(subject, result.cell.flow, result.reason))
 
     def _start(self, subject: Subject, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
         with self._lock:

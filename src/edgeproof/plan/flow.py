@@ -39,6 +39,7 @@ class Flow:
 
     ``delegate`` is the name under which the backend is registered with the ExecuTorch runtime, empty
     for the portable kernels. ``imports`` are the modules that must import before the flow can lower.
+    ``libraries`` are those of the system that no wheel brings, and ``libraries_mend`` what installs them.
     ``lowers_on`` and ``runs_on`` are platforms; where a flow lowers but does not run, a cell ends
     ``not_run`` after ``serialize`` and ``cannot_run`` is the declared reason. ``quantized`` flows
     are compared with their quantized module.
@@ -52,6 +53,8 @@ class Flow:
     lowers_on: tuple[str, ...]
     runs_on: tuple[str, ...]
     cannot_run: str = ""
+    libraries: tuple[str, ...] = ()
+    libraries_mend: str = ""
     quantized: bool = False
 
     def lowers_here(self, on: str | None = None) -> bool:

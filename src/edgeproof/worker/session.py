@@ -159,10 +159,15 @@ def _tuples(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def probe(flow: Flow) -> dict[str, Any]:
-    """Whether the flow's modules import here and the runtime has its delegate.
+    """Whether the flow's libraries and modules load here and the runtime has its delegate.
 
     ``problem`` is empty when the flow can work; else it says what is in the way.
     """
+    for name in flow.libraries:
+        try:
+            ctypes.CDLL(name)
+        except OSError as fault:
+            return {"problem": f"the system lacks {name}: {fault}"}
     for name in flow.imports:
         try:
             importlib.import_module(name)

@@ -122,6 +122,8 @@ class CellRun:
             pte = executorch.buffer
             self.evidence["pte_bytes"] = len(pte)
         if not self._flow.runs_here():
+            # No answer will tell whether export was right, so it is held against the module here.
+            self._compare_exports(points(program, exported.inputs))
             self.evidence["cannot_run"] = self._flow.cannot_run
             return
         self._run(exported, program, pte)
@@ -146,9 +148,7 @@ class CellRun:
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
             if self._flow.quantized:
-                self.evidence["exported"] = [
-                    row for name, inputs in tried for row in self._compare_export(name, inputs)
-                ]
+                self._compare_exports(tried)
             self.evidence["outputs"] = [
                 row
                 for name, inputs in tried
@@ -183,24 +183,26 @@ class CellRun:
             writes_to=self.evidence["writes_to_inputs"],
         )
 
-    def _compare_export(self, point: str, inputs: Inputs) -> list[dict[str, Any]]:
+    def _compare_exports(self, tried: list[tuple[str, Inputs]]) -> None:
         """Hold the exported float model against the module it was made of.
 
         A quantized flow is compared with its quantized module, which is made of the exported one:
         what export gets wrong is in both, and would be taken for the noise of quantization.
         """
-        reference = self._prepared.reference(point, inputs)
-        return compare(
-            self._prepared.exported_answers(inputs),
-            reference.outputs,
-            reference.floors(SINGLE),
-            point=point,
-            dtype=torch.float32,
-            inputs=inputs,
-            eager=reference.outputs,
-            other_answers=[],
-            writes_to=[],
-        )
+        rows = self.evidence["exported"] = []
+        for point, inputs in tried:
+            reference = self._prepared.reference(point, inputs)
+            rows += compare(
+                self._prepared.exported_answers(inputs),
+                reference.outputs,
+                reference.floors(SINGLE),
+                point=point,
+                dtype=torch.float32,
+                inputs=inputs,
+                eager=reference.outputs,
+                other_answers=[],
+                writes_to=[],
+            )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:
         """The best of a few more runs, for the table; their answers are not looked at."""

@@ -222,7 +222,9 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
         for name in ("native_stack", "python_stack"):
             _indented(to, _first_lines(str(result.crash.get(name, "")), _STACK_LINES), "  | ")
     if result.log:
-        _indented(to, _last_lines(result.log, _LOG_LINES), "  > ")
+        printed, trace, raised = result.log.rpartition("Traceback (most recent call last):\n")
+        for part in (printed, trace + raised):
+            _indented(to, _last_lines(part, _LOG_LINES), "  > ")
     _indented(to, f"alone: {reproduce}")
 
 

@@ -29,6 +29,10 @@ _GRACE_SECONDS = 8.0
 _POLL_SECONDS = 0.1
 _LOG_LINES = 40
 
+# OpenMP's threads wait for work by spinning, which takes the processor from the other workers: on two cores
+# two workers were slower than one (152 s against 130 s; asleep they take 72 s). No result depends on it.
+_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+
 START_SECONDS = 600.0
 """How long importing torch, and then a flow's modules, may take: minutes on a cold, slow disk."""
 
@@ -98,7 +102,7 @@ class WorkerProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    env={**os.environ, **subject.env},
+                    env={**_PATIENT, **os.environ, **subject.env},
                     text=True,
                     encoding="utf-8",
                     errors="replace",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def compare(
     inputs: Inputs,
     eager: list[tuple[str, Any]],
     other_answers: list[Any],
-    writes_to: list[str],
+    writes_to: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Measure every output; each row says by itself whether it agrees and whether that proves anything.
 

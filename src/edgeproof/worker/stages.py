@@ -201,7 +201,6 @@ class CellRun:
                 inputs=inputs,
                 eager=reference.outputs,
                 other_answers=[],
-                writes_to=[],
             )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:

@@ -219,13 +219,23 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
     if result.declared:
         return
     if result.crash:
-        for name in ("native_stack", "python_stack"):
-            _indented(to, _first_lines(str(result.crash.get(name, "")), _STACK_LINES), "  | ")
+        for stack in _guilty_stacks(result.crash):
+            _indented(to, _first_lines(stack, _STACK_LINES), "  | ")
     if result.log:
         printed, trace, raised = result.log.rpartition("Traceback (most recent call last):\n")
         for part in (printed, trace + raised):
             _indented(to, _last_lines(part, _LOG_LINES), "  > ")
     _indented(to, f"alone: {reproduce}")
+
+
+def _guilty_stacks(crash: Mapping[str, Any]) -> tuple[str, str]:
+    """The native and the Python stack of the thread that died; those of all are in the report."""
+    native = str(crash.get("native_stack", "")).partition("\n\n")[0]
+    python = str(crash.get("python_stack", ""))
+    head, found, current = python.partition("Current thread ")
+    if found:
+        python = head.partition("\n")[0] + "\n" + found + current.partition("\n\n")[0]
+    return native, python
 
 
 def _first_lines(text: str, count: int) -> str:

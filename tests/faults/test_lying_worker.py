@@ -48,6 +48,10 @@ for line in sys.stdin:
             time.sleep(60)
         elif line == "LEAVE":
             os._exit(7)
+        elif line == "DIE SLOWLY":
+            with open(sys.argv[-1], "w") as crash:
+                crash.write("Fatal Python error: Segmentation fault\\n")
+            time.sleep(60)
         elif line == "WAIT":
             time.sleep(60)
         else:
@@ -200,6 +204,18 @@ def test_the_honest_worker_passes(run: Run) -> None:
     """Else the tests below would prove nothing."""
     cell = cell_of()
     assert only(run({cell.id: told(cell)})).verdict is Verdict.PASSED
+
+
+def test_a_worker_whose_crash_handler_hangs_is_crashed_soon_not_timed_out(run: Run) -> None:
+    """As torch's does after a crash inside malloc, whose lock it then waits for."""
+    cell = cell_of()
+    began = time.monotonic()
+    result = only(run({cell.id: [*told(cell)[:2], "DIE SLOWLY"]}, stage_timeout=600.0))
+    assert time.monotonic() - began < 10
+    assert result.verdict is Verdict.CRASHED
+    assert result.crash is not None
+    assert result.crash["signal"] == "SIGSEGV"
+    assert "its handler hung" in result.reason
 
 
 def test_a_fault_of_the_host_keeps_what_was_found_before_it(

@@ -190,7 +190,9 @@ def test_smoke_with_a_worker_that_is_shot(tmp_path: Path) -> None:
     assert (xnnpack["verdict"], xnnpack["stage"]) == ("crashed", "lower")
     assert xnnpack["crash"]["signal"] == "SIGSEGV"
     assert "to_edge_transform_and_lower" in xnnpack["crash"]["python_stack"]
-    assert "frame #" in xnnpack["crash"]["native_stack"]
+    # A shot that hits malloc leaves the native handler no memory to work with: then there is no stack.
+    hung = "its handler hung" in xnnpack["crash"]["how"]
+    assert hung or "frame #" in xnnpack["crash"]["native_stack"]
     assert (coreml["verdict"], coreml["cause"]) == ("not_run", "cannot_run")
     assert coreml["declared"] is True
     assert written["gate"]["reasons"] == ["1 of 3 cells are not good"]

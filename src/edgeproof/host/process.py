@@ -33,6 +33,16 @@ _LOG_LINES = 40
 # two workers were slower than one (152 s against 130 s; asleep they take 72 s). No result depends on it.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
+_FATAL = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+"""What faulthandler writes for each signal."""
+
 START_SECONDS = 600.0
 """How long importing torch, and then a flow's modules, may take: minutes on a cold, slow disk."""
 
@@ -244,6 +254,8 @@ class WorkerProcess:
                 gone = 0 if self._process.poll() is None else gone + 1
                 if gone > 1:
                     raise WorkerDied(self._bury(log or self._log)) from None
+                if self._dies_slowly():
+                    raise WorkerDied(self._end_dying(log or self._log)) from None
                 if time.monotonic() > until:
                     raise _TooLong from None
                 continue
@@ -263,6 +275,25 @@ class WorkerProcess:
         crash = {**self._bury(log), "how": f"it broke the protocol: {what}"}
         crash.update(signal="", exit_code=None)  # that was us
         return WorkerDied(crash, cause="protocol")
+
+    def _dies_slowly(self) -> bool:
+        """Whether the worker's crash handler began to write its grace ago, and it still lives."""
+        try:
+            wrote = self._crash_log.stat()
+        except OSError:
+            return False
+        return wrote.st_size > 0 and time.time() - wrote.st_mtime > _GRACE_SECONDS
+
+    def _end_dying(self, log: Path) -> dict[str, Any]:
+        """End a worker whose crash handler hangs, as one does that allocates after a crash in malloc."""
+        self.kill()
+        crash = self._bury(log)
+        name = next((s for text, s in _FATAL.items() if text in crash["python_stack"]), "")
+        return {
+            **crash,
+            "signal": name,
+            "how": f"killed by {name or 'a signal'} (its handler hung)",
+        }
 
     def _end_hung(self, log: Path) -> dict[str, Any]:
         """Abort a worker that hangs, so that its handlers write down where, and bury it."""

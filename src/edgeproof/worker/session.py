@@ -135,8 +135,11 @@ def serve(*, log: Path, crash_log: Path) -> None:
     start = time.perf_counter()
     import torch
 
-    # After faulthandler, since each hands on to the handler it found: native frames, then Python's.
+    # Python's handler goes first and hands on to torch's, which writes the native frames. Torch's allocates
+    # memory, so a crash inside malloc hangs in it: what Python's wrote tells the host that this is the end.
+    faulthandler.disable()
     torch._C._set_print_stack_traces_on_fatal_signal(True)
+    faulthandler.enable(file=crash_file, all_threads=True)
     streams.tell(
         {"event": "ready", "torch": torch.__version__, "seconds": time.perf_counter() - start}
     )

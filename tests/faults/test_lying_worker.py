@@ -349,7 +349,7 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
     if cell.flow.runs_here():
         pytest.skip("Core ML runs here")
     row = json.loads(told(cell)[-2])["evidence"]["outputs"]
-    excuse = {"cannot_run": cell.flow.cannot_run, "exported": row}
+    excuse = {"cannot_run": cell.flow.cannot_run, "exported": row, "delegated_nodes": 1}
     honest = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert (honest.verdict, honest.declared) == (Verdict.NOT_RUN, True)
     for stages in (STAGES[:5], STAGES[:7], []):
@@ -360,7 +360,15 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
         result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=wrong)}, cells=[cell]))
         assert (result.verdict, result.declared) == (Verdict.FAILED, False)
         assert "exported float model is not the module" in result.reason
-    excuse = {"cannot_run": "I would rather not", "exported": row}
+    result = only(
+        run(
+            {cell.id: told(cell, stages=STAGES[:6], evidence={**excuse, "delegated_nodes": 0})},
+            cells=[cell],
+        )
+    )
+    assert (result.verdict, result.declared) == (Verdict.FAILED, False)
+    assert "nothing was delegated" in result.reason
+    excuse = {"cannot_run": "I would rather not", "exported": row, "delegated_nodes": 1}
     result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert result.verdict is Verdict.FAILED
 

@@ -65,6 +65,9 @@ def judge(cell: Cell, ended: Ended) -> Result:
     if cell.flow.cannot_run and ended.evidence.get("cannot_run") == cell.flow.cannot_run:
         unproved = _first_unproved_stage(cell, ended.stages, Stage.SERIALIZE)
         if unproved is None and not cell.flow.runs_here():
+            if not ended.evidence.get("delegated_nodes"):
+                said = "nothing was delegated, so there is no payload that lowering could have got right"
+                return result(Verdict.FAILED, Stage.LOWER, "unproved", reason=said)
             return _judge_export(ended.evidence.get("exported"), result) or result(
                 Verdict.NOT_RUN,
                 Stage.LOAD,

@@ -231,9 +231,6 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         click.echo("edgeproof: interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(ExitCode.INTERNAL)
     except Exception:
         import traceback
 

@@ -1,1 +1,1 @@
-"""What is asked for and what came of it, as plain data. Standard library only."""
+"""What is asked for and what came of it, as plain data. Standard library and packaging only."""

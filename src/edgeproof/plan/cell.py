@@ -65,7 +65,7 @@ class Result:
     log: str = ""
 
     def seconds(self, stage: Stage) -> float | None:
-        """How long a stage took in this cell, ``None`` when it did not end or was shared."""
+        """How long a stage took in this cell, ``None`` when it did not end or the flow has no such stage."""
         for timed in self.stages:
             if timed.stage is stage:
                 return None if timed.skipped else timed.seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeproof import __version__
-from edgeproof.errors import EdgeproofError, ExitCode
+from edgeproof.errors import EdgeproofError
 from edgeproof.gate.rules import Ruling
 from edgeproof.host.run import Outcome
 from edgeproof.plan.cell import Result
@@ -98,9 +98,7 @@ def write(report: Mapping[str, Any], path: Path) -> None:
             Path(scratch).unlink(missing_ok=True)
             raise
     except OSError as error:
-        failure = EdgeproofError(
+        raise EdgeproofError(
             f"the report could not be written to {path}: {error.strerror or error}",
             mend="name another file with --json; verdicts are in the journal of the run's folder",
-        )
-        failure.exit_code = ExitCode.INTERNAL
-        raise failure from error
+        ) from error

@@ -9,6 +9,7 @@ import torch
 
 from edgeproof.worker.model import Inputs
 from edgeproof.worker.numerics import (
+    Error,
     Floor,
     error,
     faded,
@@ -151,15 +152,16 @@ def _measure(
             "nearest": floor.nearest,
         },
         "sqnr_db_against_eager": error(got, eager).sqnr_db,
-        "problem": "" if agrees else _too_far(got, expected, floor, exact),
+        "problem": "" if agrees else _differs(got, expected) if exact else _too_far(off, floor),
     }
 
 
-def _too_far(got: torch.Tensor, expected: torch.Tensor, floor: Floor, exact: bool) -> str:
-    if exact:
-        wrong = int((got != expected).sum())
-        return f"{wrong} of {expected.numel()} values differ, none may"
-    off = error(got, expected)
+def _differs(got: torch.Tensor, expected: torch.Tensor) -> str:
+    wrong = int((got != expected).sum())
+    return f"{wrong} of {expected.numel()} values differ, none may"
+
+
+def _too_far(off: Error, floor: Floor) -> str:
     said = (
         f"is too far off: rms error {off.rms_error:.3g} (limit {floor.limit_rms:.3g}), "
         f"required tolerance {off.required:.3g} (limit {floor.limit:.3g})"

@@ -1,0 +1,172 @@
+"""Gives Core AI the largest parts of a program that it computes right."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from coreai_torch import get_decomp_table
+from executorch.backends.apple.coreai.compiler.enumerated_shapes import resolve_input_enumerations
+from executorch.backends.apple.coreai.compiler.preprocess import (
+    COMPILE_SPEC_KEYS,
+    AOTCompileConfig,
+)
+from executorch.backends.apple.coreai.partition.partitioner import DO_NOT_DELEGATE_TAG
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from edgeproof.coreai.partition.boundary import boundary_reason
+from edgeproof.coreai.partition.targets import resolver_key
+from edgeproof.coreai.partition.variants import unsupported_variant_reason
+
+BACKEND_ID = "CoreAIBackend"
+"""The name under which the delegate is registered, on Linux and on Apple's devices."""
+
+SPEC_KEY = "edgeproof_coreai"
+"""Marks a partition as ours; its value is JSON with ``debug_info``, which preprocessing honours."""
+
+
+class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
+    """Partitions an edge program for Core AI; to be used with ``to_edge_transform_and_lower``.
+
+    The arguments are those of ExecuTorch's own ``CoreAIPartitioner``, which this one replaces, and
+    ``debug_info``: whether the assets carry the source paths of the exporting machine (they then differ
+    from machine to machine).
+
+    After lowering, ``refused`` has the name of every node that was left outside a delegate, and why.
+    """
+
+    def __init__(
+        self,
+        *,
+        uses_sidecar: bool = False,
+        aot_compile_config: AOTCompileConfig | None = None,
+        min_deployment_version: str | None = None,
+        input_enumerations: Sequence[Mapping[int, Sequence[int]] | None] | None = None,
+        take_over_constant_data: bool = True,
+        take_over_mutable_buffer: bool = True,
+        debug_info: bool = False,
+    ) -> None:
+        specs = [CompileSpec(SPEC_KEY, json.dumps({"debug_info": debug_info}).encode())]
+        if uses_sidecar:
+            specs.append(CompileSpec(COMPILE_SPEC_KEYS.USES_SIDECAR.value, b"1"))
+        if min_deployment_version is not None:
+            key = COMPILE_SPEC_KEYS.MIN_DEPLOYMENT_VERSION.value
+            specs.append(CompileSpec(key, str(min_deployment_version).encode()))
+        if aot_compile_config is not None:
+            key = COMPILE_SPEC_KEYS.AOT_COMPILE_CONFIG.value
+            specs.append(CompileSpec(key, aot_compile_config.to_json().encode()))
+        self.delegation_spec = DelegationSpec(BACKEND_ID, specs)
+        self.refused: dict[str, str] = {}
+        self._input_enumerations = input_enumerations
+        self._take_over_constant_data = take_over_constant_data
+        self._take_over_mutable_buffer = take_over_mutable_buffer
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag the nodes that Core AI gets.
+
+        Raises:
+            RuntimeError: outside ``to_edge_transform_and_lower``: ``to_edge`` then ``to_backend`` takes
+                apart what Core AI lowers whole (attention, say) before it can be tagged.
+        """
+        if not _lowering_in_one_step():
+            raise RuntimeError(
+                "CoreAIPartitioner works with to_edge_transform_and_lower(program, "
+                "partitioner=[CoreAIPartitioner()]) alone: to_edge() followed by to_backend() "
+                "decomposes operators that Core AI lowers whole."
+            )
+        support = _Support(self.refused)
+        partitions = CapabilityBasedPartitioner(
+            exported_program.graph_module, support, allows_single_node_partition=True
+        ).propose_partitions()
+        spec = self._spec_for(exported_program)
+        tags: dict[str, DelegationSpec] = {}
+        for partition in partitions:
+            tag = f"tag{partition.id}"
+            tags[tag] = spec
+            for node in partition.nodes:
+                node.meta["delegation_tag"] = tag
+        if self._take_over_constant_data:
+            tag_constant_data(exported_program)
+        if self._take_over_mutable_buffer:
+            tag_mutated_buffer(exported_program)
+        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
+        """The operators that the converter wants whole."""
+        return list(_kept_whole()), None
+
+    def _spec_for(self, exported_program: ExportedProgram) -> DelegationSpec:
+        resolved = resolve_input_enumerations(exported_program, self._input_enumerations)
+        if not resolved:
+            return self.delegation_spec
+        key = COMPILE_SPEC_KEYS.INPUT_ENUMERATIONS.value
+        enumerations = CompileSpec(key, json.dumps(resolved).encode())
+        return DelegationSpec(BACKEND_ID, [*self.delegation_spec.compile_specs, enumerations])
+
+
+class _Support(OperatorSupportBase):  # type: ignore[misc]
+    """Decides node by node, once for each, and writes refusals down."""
+
+    def __init__(self, refused: dict[str, str]) -> None:
+        self._refused = refused
+        self._decided: dict[Node, bool] = {}
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
+        if node.op == "get_attr":  # a subgraph of a control-flow operator, or a constant
+            return True
+        if node.op != "call_function":
+            return False
+        if node not in self._decided:
+            reason = refusal(node)
+            producer = node.args[0] if resolver_key(node.target) == "getitem" else None
+            if not reason and isinstance(producer, Node):
+                supported = self.is_node_supported(submodules, producer)
+                reason = "" if supported else f"what it takes apart, {producer.name}, is kept out"
+            self._decided[node] = not reason
+            if reason:
+                self._refused[node.name] = reason
+        return self._decided[node]
+
+
+def refusal(node: Node) -> str:
+    """Why ``node``, a function call, is kept out of the delegate; '' when Core AI may have it."""
+    if node.meta.get(DO_NOT_DELEGATE_TAG, False):
+        return "tagged with do_not_delegate"
+    if resolver_key(node.target) is None:
+        return "the converter has no lowering for this operator"
+    return boundary_reason(node) or unsupported_variant_reason(node)
+
+
+@functools.cache
+def _kept_whole() -> tuple[torch._ops.OpOverload, ...]:
+    """What the default decompositions take apart and the converter's own table does not.
+
+    Building torch's table takes about a second, so this is done once a process.
+    """
+    wanted_apart = get_decomp_table()
+    return tuple(
+        op
+        for op in torch.export.default_decompositions()
+        if op not in wanted_apart and isinstance(op, torch._ops.OpOverload)
+    )
+
+
+def _lowering_in_one_step() -> bool:
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "to_edge_transform_and_lower":
+            return True
+        frame = frame.f_back
+    return False

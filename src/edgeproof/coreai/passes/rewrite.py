@@ -1,0 +1,158 @@
+"""The engine of the rewriting passes: a node is replaced by what a plain torch function traces to.
+
+A rewrite is written as torch code on tensors, so that it can be tested against the operator in eager
+PyTorch, with no lowering in between. Here the function is traced on the fake values of the node's inputs,
+decomposed to Core ATen, put into the dialect of the graph and inlined where the node was.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from coreai_torch import get_decomp_table
+from executorch.exir.pass_base import PassResult
+from torch._guards import detect_fake_mode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map
+
+from edgeproof.coreai.graph import in_dialect, is_edge, overload_name
+
+Replacement = Callable[..., Any]
+"""Takes the values of ``node.all_input_nodes`` in that order, gives what the node gives."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Replaces calls of ``operators`` by what ``build`` writes for them.
+
+    ``build`` looks at one node and answers with the function that replaces it, or with ``None`` when this
+    node is right as it is or cannot be mended (a rule of ``variants.py`` then keeps it out).
+    """
+
+    operators: tuple[str, ...]
+    build: Callable[[Node], Replacement | None]
+
+
+class RewritePass:
+    """Applies rewrites to a graph, each node once; subclasses name theirs in ``rewrites``."""
+
+    rewrites: tuple[Rewrite, ...] = ()
+
+    def __call__(self, graph_module: GraphModule) -> PassResult:
+        by_name = {name: rewrite for rewrite in self.rewrites for name in rewrite.operators}
+        modified = False
+        for node in list(graph_module.graph.nodes):
+            rewrite = by_name.get(overload_name(node))
+            replacement = rewrite.build(node) if rewrite else None
+            if replacement is not None:
+                inline(graph_module, node, replacement)
+                modified = True
+        if modified:
+            graph_module.graph.eliminate_dead_code()
+            graph_module.recompile()
+        return PassResult(graph_module, modified)
+
+
+@functools.cache
+def core_decompositions() -> dict[Any, Any]:
+    """The decompositions after which the converter knows every operator (building them takes a second)."""
+    table: dict[Any, Any] = get_decomp_table()
+    return table
+
+
+def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> None:
+    """Replace ``node`` by the operators that ``replacement`` traces to on the node's inputs."""
+    sources = list(node.all_input_nodes)
+    traced = trace(replacement, [source.meta["val"] for source in sources])
+    edge = is_edge(graph_module)
+    graph = graph_module.graph
+    mode = detect_fake_mode([source.meta["val"] for source in sources])
+    copies: dict[Node, Node] = dict(
+        zip((n for n in traced.graph.nodes if n.op == "placeholder"), sources, strict=True)
+    )
+    with graph.inserting_before(node):
+        for inner in traced.graph.nodes:
+            if inner.op == "get_attr":
+                constant = getattr(traced, inner.target)
+                copies[inner] = insert_constant(graph_module, constant, mode)
+            elif inner.op == "call_function":
+                args, kwargs = tree_map(
+                    lambda a: copies[a] if isinstance(a, Node) else a,
+                    (inner.args, dict(inner.kwargs)),
+                )
+                args = _scalars_to_tensors(graph_module, inner, args, edge, mode)
+                copy = graph.call_function(in_dialect(inner.target, edge), args, kwargs)
+                copy.meta = {**_provenance(node), "val": inner.meta.get("val")}
+                copies[inner] = copy
+    (result,) = traced.graph.output_node().args
+    if isinstance(result, Node):
+        node.replace_all_uses_with(copies[result])
+        copies[result].meta["val"] = node.meta["val"]
+        graph.erase_node(node)
+        return
+    for user in list(node.users):
+        if user.target is not operator.getitem:
+            raise ValueError(f"{user} uses {node} whole, which has several results")
+        user.replace_all_uses_with(copies[result[user.args[1]]])
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
+    """The Core ATen graph of ``replacement`` on fake ``values``, symbolic sizes kept symbolic."""
+    symbolic = any(
+        isinstance(value, torch.SymInt)
+        or (isinstance(value, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in value.shape))
+        for value in values
+    )
+    traced: GraphModule = make_fx(
+        replacement,
+        decomposition_table=core_decompositions(),
+        tracing_mode="symbolic" if symbolic else "fake",
+        _allow_non_fake_inputs=True,
+    )(*values)
+    traced.graph.eliminate_dead_code()
+    return traced
+
+
+def insert_constant(graph_module: GraphModule, constant: torch.Tensor, mode: Any) -> Node:
+    """A node that holds ``constant``, at the graph's insertion point; lowering lifts it to a buffer."""
+    number = 0
+    while hasattr(graph_module, name := f"_edgeproof_constant_{number}"):
+        number += 1
+    graph_module.register_buffer(name, constant)
+    node: Node = graph_module.graph.get_attr(name)
+    node.meta["val"] = mode.from_tensor(constant, static_shapes=True) if mode else constant
+    return node
+
+
+def _scalars_to_tensors(
+    graph_module: GraphModule, inner: Node, args: tuple[Any, ...], edge: bool, mode: Any
+) -> tuple[Any, ...]:
+    """In the edge dialect, tensor parameters given as Python numbers become constants of the other's dtype."""
+    if not edge or not isinstance(inner.target, torch._ops.OpOverload):
+        return args
+    value = inner.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return args
+    tensors = [a.meta["val"] for a in args if isinstance(a, Node)]
+    new = list(args)
+    for position, declared in enumerate(inner.target._schema.arguments[: len(args)]):
+        given = args[position]
+        if isinstance(declared.type, torch.TensorType) and isinstance(given, bool | int | float):
+            dtype = tensors[0].dtype if tensors else value.dtype
+            if isinstance(given, float) and not dtype.is_floating_point:
+                dtype = value.dtype
+            new[position] = insert_constant(graph_module, torch.tensor(given, dtype=dtype), mode)
+    return tuple(new)
+
+
+def _provenance(node: Node) -> dict[str, Any]:
+    kept = ("stack_trace", "nn_module_stack", "source_fn_stack", "debug_handle", "from_node")
+    return {key: node.meta[key] for key in kept if key in node.meta}

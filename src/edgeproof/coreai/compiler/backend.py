@@ -46,8 +46,8 @@ class CoreAIBackend(BackendDetails):  # type: ignore[misc]
             # Compiling for Apple's chips is done by Apple's tools, which need a Mac.
             return released.CoreAIBackend.preprocess(edge_program, compile_specs)
         program = convert(edge_program, debug_info=json.loads(specs[SPEC])["debug_info"])
-        interface = describe(program, edge_program)
         check_interface(program, edge_program)
+        interface = describe(program, edge_program)
         enumerated = specs.get(_KEYS.INPUT_ENUMERATIONS.value)
         if enumerated:
             apply_enumerated_shapes(program, edge_program, json.loads(enumerated))

@@ -11,6 +11,8 @@ from executorch.backends.apple.coreai.passes.replace_copy_ops import ReplaceCopy
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch.export.exported_program import ExportedProgram
 
+from edgeproof.coreai.compiler.constants import named_by_content
+
 
 def convert(edge_program: ExportedProgram, *, debug_info: bool) -> Any:
     """The ``coreai.authoring.AIProgram`` of a partition.
@@ -24,7 +26,7 @@ def convert(edge_program: ExportedProgram, *, debug_info: bool) -> Any:
     converter = TorchConverter(
         mode=TorchConverter.Mode.DEBUG if debug_info else TorchConverter.Mode.RELEASE
     )
-    with contextlib.redirect_stdout(io.StringIO()):  # a progress bar
+    with named_by_content(), contextlib.redirect_stdout(io.StringIO()):  # it shows a progress bar
         program = converter.add_exported_program(_to_aten(edge_program)).to_coreai()
     if not debug_info:
         strip_debug_info(program)

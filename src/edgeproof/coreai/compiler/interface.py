@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.export.exported_program import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import OutputKind
 
 from edgeproof.coreai.runtime.asset import Interface, State, Tensor
 
@@ -32,45 +32,42 @@ _ELEMENT_TYPES: Mapping[torch.dtype, str] = {
 def describe(program: Any, edge_program: ExportedProgram) -> Interface:
     """The boundary of a partition in the order in which ExecuTorch's runtime passes values.
 
-    Buffers that the partition writes to are no part of a call: they are the delegate's own state.
+    Buffers that the partition writes to are no part of a call: they are the delegate's own state. Names
+    are those Core AI gave, taken by position: it calls a buffer's new value by the buffer's name.
     """
     signature = edge_program.graph_signature
-    nodes = {node.name: node for node in edge_program.graph.nodes}
-    mutated = set(signature.buffers_to_mutate.values())
+    kept = set(signature.buffers_to_mutate.values())
+    graph = program.get_graph(ENTRYPOINT)
+    given, taken = _edge_values(edge_program)
     inputs: list[Tensor] = []
-    kept: dict[str, str] = {}  # the buffer's name -> its placeholder's
-    for spec in signature.input_specs:
-        if spec.kind == InputKind.USER_INPUT:
-            value = nodes[spec.arg.name].meta["val"] if spec.arg.name in nodes else spec.arg
-            inputs.append(_tensor("input", spec.arg.name, value, edge_program))
-        elif spec.kind == InputKind.BUFFER and spec.target in mutated:
-            kept[spec.target] = spec.arg.name
+    arguments: dict[str, str] = {}  # a buffer's name -> Core AI's for it
+    for (placeholder, value), name in zip(given, _names(graph.arg_attrs), strict=True):
+        buffer = signature.inputs_to_buffers.get(placeholder)
+        if buffer in kept:
+            arguments[buffer] = name
+        else:
+            inputs.append(_tensor("input", name, value))
     outputs: list[Tensor] = []
     states: list[State] = []
-    for position, spec in enumerate(signature.output_specs):
+    for spec, (_, value), name in zip(
+        signature.output_specs, taken, _names(graph.res_attrs), strict=True
+    ):
         if spec.kind == OutputKind.BUFFER_MUTATION:
-            name = kept[spec.target]
-            states.append(
-                State(name=name, result=spec.arg.name, initial=f"{STATES}/{position}.bin")
-            )
+            first = f"{STATES}/{len(states)}.bin"
+            states.append(State(name=arguments[spec.target], result=name, initial=first))
         else:
-            value = nodes[spec.arg.name].meta["val"] if spec.arg.name in nodes else spec.arg
-            outputs.append(_tensor("output", spec.arg.name, value, edge_program))
+            outputs.append(_tensor("output", name, value))
     return Interface(inputs=tuple(inputs), outputs=tuple(outputs), states=tuple(states))
 
 
 def first_values(edge_program: ExportedProgram, interface: Interface) -> Iterator[tuple[str, bytes]]:
     """The files that hold what the delegate's states start with, C-contiguous elements."""
-    placeholders = {
-        spec.arg.name: spec.target
-        for spec in edge_program.graph_signature.input_specs
-        if spec.kind == InputKind.BUFFER
-    }
-    buffers = dict(
-        zip(edge_program.graph_signature.buffers, edge_program.buffers(), strict=True)
-    )
-    for state in interface.states:
-        value = buffers[placeholders[state.name]].detach().cpu().contiguous()
+    signature = edge_program.graph_signature
+    buffers = dict(zip(signature.buffers, edge_program.buffers(), strict=True))
+    for state, target in zip(
+        interface.states, signature.buffers_to_mutate.values(), strict=True
+    ):
+        value = buffers[target].detach().cpu().contiguous()
         yield state.initial, value.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -94,7 +91,11 @@ def check_interface(program: Any, edge_program: ExportedProgram) -> None:
         )
 
 
-def _tensor(kind: str, name: str, value: Any, edge_program: ExportedProgram) -> Tensor:
+def _names(attributes: Any) -> list[str]:
+    return [attribute["coreai.name"].value for attribute in attributes]
+
+
+def _tensor(kind: str, name: str, value: Any) -> Tensor:
     if not isinstance(value, torch.Tensor):
         raise ValueError(
             f"{kind} {name!r} is a {type(value).__name__}: Core AI takes and gives tensors alone"
@@ -102,11 +103,11 @@ def _tensor(kind: str, name: str, value: Any, edge_program: ExportedProgram) -> 
     return Tensor(
         name=name,
         dtype=str(value.dtype).removeprefix("torch."),
-        shape=tuple(_bound(size, edge_program) for size in value.shape),
+        shape=tuple(_bound(size) for size in value.shape),
     )
 
 
-def _bound(size: Any, edge_program: ExportedProgram) -> int | tuple[int, int | None]:
+def _bound(size: Any) -> int | tuple[int, int | None]:
     """A size, or the least and the greatest that a dynamic one may have."""
     if isinstance(size, int):
         return size

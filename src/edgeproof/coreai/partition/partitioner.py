@@ -24,15 +24,13 @@ from torch.fx import Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from edgeproof.coreai.compiler.backend import SPEC, CoreAIBackend
 from edgeproof.coreai.partition.boundary import boundary_reason
 from edgeproof.coreai.partition.targets import resolver_key
 from edgeproof.coreai.partition.variants import unsupported_variant_reason
 
-BACKEND_ID = "CoreAIBackend"
+BACKEND_ID = CoreAIBackend.__name__
 """The name under which the delegate is registered, on Linux and on Apple's devices."""
-
-SPEC_KEY = "edgeproof_coreai"
-"""Marks a partition as ours; its value is JSON with ``debug_info``, which preprocessing honours."""
 
 
 class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
@@ -56,7 +54,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         take_over_mutable_buffer: bool = True,
         debug_info: bool = False,
     ) -> None:
-        specs = [CompileSpec(SPEC_KEY, json.dumps({"debug_info": debug_info}).encode())]
+        specs = [CompileSpec(SPEC, json.dumps({"debug_info": debug_info}).encode())]
         if uses_sidecar:
             specs.append(CompileSpec(COMPILE_SPEC_KEYS.USES_SIDECAR.value, b"1"))
         if min_deployment_version is not None:

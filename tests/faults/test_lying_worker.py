@@ -132,7 +132,11 @@ def told(
                 "skipped": stage in skipped,
             }
         )
-    measured = {"outputs": [row()] if outputs is None else outputs, "nodes": 1}
+    measured = {
+        "outputs": [row()] if outputs is None else outputs,
+        "compared": {"points": ["example"], "outputs": 1},
+        "nodes": 1,
+    }
     events.append(
         {
             "event": "ended",
@@ -329,13 +333,53 @@ def test_what_was_not_proved_fails(run: Run, lie: str) -> None:
     assert result.reason
 
 
+COMPARED = {
+    "nothing is said": None,
+    "as text": "all",
+    "no points": {"outputs": 1},
+    "no number": {"points": ["example"]},
+    "another number": {"points": ["example"], "outputs": 2},
+    "none": {"points": ["example"], "outputs": 0},
+    "the number as text": {"points": ["example"], "outputs": "1"},
+    "a point is missing": {"points": ["example", "largest"], "outputs": 1},
+    "another point": {"points": ["largest"], "outputs": 1},
+    "no point at all": {"points": [], "outputs": 1},
+    "points as a number": {"points": 1, "outputs": 1},
+}
+
+
+@pytest.mark.parametrize("wrong", COMPARED)
+def test_every_output_must_be_compared_at_every_point(run: Run, wrong: str) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: told(cell, evidence={"compared": COMPARED[wrong]})}))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.COMPARE)
+    assert "not every output was compared at every point" in result.reason
+
+
+def test_an_output_that_is_told_of_twice_does_not_stand_for_another(run: Run) -> None:
+    cell = cell_of()
+    two = {"compared": {"points": ["example"], "outputs": 2}}
+    twice = only(run({cell.id: told(cell, outputs=[row(), row()], evidence=two)}))
+    assert (twice.verdict, twice.cause) == (Verdict.FAILED, "unproved")
+    both = [row(), row(output="[1]")]
+    assert only(run({cell.id: told(cell, outputs=both, evidence=two)})).verdict is Verdict.PASSED
+
+
+def test_a_pass_without_anything_delegated_fails(run: Run) -> None:
+    cell = cell_of("xnnpack_fp32")
+    for evidence in ({}, {"delegated_nodes": 0}):
+        result = only(run({cell.id: told(cell, evidence=evidence)}, cells=[cell]))
+        assert (result.verdict, result.cause) == (Verdict.FAILED, "not_delegated")
+        assert "no node of the graph was delegated" in result.reason
+
+
 @pytest.mark.parametrize("exported", [None, [], "fine", [{}], [row(rms_error=1.0)]])
 def test_a_quantized_flow_must_prove_its_export(run: Run, exported: Any) -> None:
     cell = cell_of("xnnpack_int8_static")
-    more = {} if exported is None else {"exported": exported}
+    more = {"delegated_nodes": 1} | ({} if exported is None else {"exported": exported})
     result = only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell]))
     assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.EXPORT)
-    more = {"exported": [row()]}
+    more = {"exported": [row()], "delegated_nodes": 1}
     assert (
         only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell])).verdict
         is Verdict.PASSED
@@ -355,7 +399,8 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
     for stages in (STAGES[:5], STAGES[:7], []):
         result = only(run({cell.id: told(cell, stages=stages, evidence=excuse)}, cells=[cell]))
         assert result.verdict is Verdict.FAILED
-    for exported in ([], None, [{**row[0], "problem": "is another model"}]):
+    for exported in ([], None, [{**row[0], "problem": "is another model"}],
+                     [{**row[0], "witnesses": ["other_input"]}], [*row, *row]):  # fmt: skip
         wrong = {**excuse, "exported": exported}
         result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=wrong)}, cells=[cell]))
         assert (result.verdict, result.declared) == (Verdict.FAILED, False)
@@ -367,7 +412,7 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
         )
     )
     assert (result.verdict, result.declared) == (Verdict.FAILED, False)
-    assert "nothing was delegated" in result.reason
+    assert "no node of the graph was delegated" in result.reason
     excuse = {"cannot_run": "I would rather not", "exported": row, "delegated_nodes": 1}
     result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert result.verdict is Verdict.FAILED

@@ -13,7 +13,7 @@ from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.table import Table
 from rich.text import Text
 
-from edgeproof.gate.rules import Ruling, not_delegated
+from edgeproof.gate.rules import Ruling
 from edgeproof.host.run import Outcome
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.stage import Stage, Verdict
@@ -132,7 +132,7 @@ def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, 
             to.print(Text(f"note: {subject.id}: {note}", style="yellow"))
     to.print(_table(results))
     for result in results:
-        if result.verdict is not Verdict.PASSED or not_delegated(result):
+        if result.verdict is not Verdict.PASSED:
             _explain(to, result, reproduce[result.cell.id])
     to.print()
     to.print(_sum(outcome))
@@ -166,10 +166,10 @@ def _verdict(result: Result) -> Text:
     text, style = result.verdict.value, _STYLES[result.verdict]
     if result.declared:
         text, style = f"{text} (declared)", "yellow"
-    elif not_delegated(result):
-        text, style = f"{text}, not delegated", "red"
     elif result.cause == "vacuous":
         text = f"{text} (vacuous)"
+    elif result.cause == "not_delegated":
+        text = f"{text} (not delegated)"
     return Text(text, style=style)
 
 
@@ -210,8 +210,6 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
     if result.stage:
         head.append(f" at {result.stage.value}")
     to.print(head)
-    if not_delegated(result):
-        to.print("  no node of the graph was delegated", markup=False)
     if result.reason:
         _indented(to, result.reason)
     if result.mend:

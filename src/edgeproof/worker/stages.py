@@ -107,12 +107,14 @@ class CellRun:
         with self._in(Stage.BUILD, shared=self._prepared.built):
             model = self._prepared.model()
         with self._in(Stage.EAGER, shared=self._prepared.ran_eagerly):
-            self._prepared.reference("example", model.inputs)
+            wanted = len(self._prepared.reference("example", model.inputs).outputs)
         model = model.copied() if model.program is None else model
         with self._in(Stage.QUANTIZE, skipped=not self._flow.quantized):
             exported = self._backend.prepare(self._flow, model)
         with self._in(Stage.EXPORT):
             program = exported.export()
+            tried = points(program, exported.inputs)
+            self.evidence["compared"] = {"points": [name for name, _ in tried], "outputs": wanted}
         with self._in(Stage.LOWER):
             edge = self._backend.lower(self._flow, program, exported)
         with self._in(Stage.SERIALIZE):
@@ -123,19 +125,18 @@ class CellRun:
             self.evidence["pte_bytes"] = len(pte)
         if not self._flow.runs_here():
             # No answer will tell whether export was right, so it is held against the module here.
-            self._compare_exports(points(program, exported.inputs))
+            self._compare_exports(tried)
             self.evidence["cannot_run"] = self._flow.cannot_run
             return
-        self._run(exported, program, pte)
+        self._run(exported, tried, pte)
 
-    def _run(self, exported: Model, program: Any, pte: bytes) -> None:
+    def _run(self, exported: Model, tried: list[tuple[str, Inputs]], pte: bytes) -> None:
         from executorch.runtime import Runtime
 
         with self._in(Stage.LOAD):
             # Program and bytes must outlive the method: the bindings keep no reference to them.
             loaded = Runtime.get().load_program(pte)
             method = loaded.load_method("forward")
-        tried = points(program, exported.inputs)
         answers: dict[str, list[Any]] = {}
         with self._in(Stage.RUN):
             for name, inputs in tried:
@@ -200,7 +201,7 @@ class CellRun:
                 dtype=torch.float32,
                 inputs=inputs,
                 eager=reference.outputs,
-                other_answers=[],
+                other_answers=reference.other_answers(),
             )
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -373,19 +374,74 @@ def test_a_pass_without_anything_delegated_fails(run: Run) -> None:
         assert "no node of the graph was delegated" in result.reason
 
 
-@pytest.mark.parametrize("exported", [None, [], "fine", [{}], [row(rms_error=1.0)]])
+NEAR = {"output": "[0]", "point": "example", "problem": "", "error": 0.1, "limit": 0.5}
+QUANTIZED = {
+    "exported": [row()],
+    "quantized": [NEAR],
+    "quantized_nodes": 4,
+    "delegated_nodes": 1,
+}
+
+
+def test_the_honest_quantized_flow_passes(run: Run) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    lines = told(cell, skipped=(), evidence=QUANTIZED)
+    assert only(run({cell.id: lines}, cells=[cell])).verdict is Verdict.PASSED
+    skipped = only(run({cell.id: told(cell, evidence=QUANTIZED)}, cells=[cell]))
+    assert (skipped.verdict, skipped.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+
+
+@pytest.mark.parametrize(
+    "exported", [None, [], "fine", [{}], [row(rms_error=1.0)], [row(witnesses=["other_input"])]]
+)
 def test_a_quantized_flow_must_prove_its_export(run: Run, exported: Any) -> None:
     cell = cell_of("xnnpack_int8_static")
-    more = {"delegated_nodes": 1} | ({} if exported is None else {"exported": exported})
-    result = only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell]))
+    lines = told(cell, skipped=(), evidence={**QUANTIZED, "exported": exported})
+    result = only(run({cell.id: lines}, cells=[cell]))
     assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.EXPORT)
-    more = {"exported": [row()], "delegated_nodes": 1}
-    assert (
-        only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell])).verdict
-        is Verdict.PASSED
-    )
-    skipped = only(run({cell.id: told(cell, evidence=more)}, cells=[cell]))
-    assert (skipped.verdict, skipped.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+
+
+@pytest.mark.parametrize(
+    "quantized",
+    [None, [], "fine", [{}], [NEAR, NEAR]]
+    + [
+        [{**NEAR, **wrong}]
+        for wrong in (
+            {"error": 0.6},
+            {"error": "nan"},
+            {"error": None},
+            {"error": -1},
+            {"limit": "inf"},
+            {"limit": "nan"},
+            {"problem": None},
+            {"problem": "is off"},
+            {"point": "largest"},
+            {"constant": True},
+        )
+    ],
+)
+def test_a_quantized_flow_must_prove_its_quantized_module(run: Run, quantized: Any) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    lines = told(cell, skipped=(), evidence={**QUANTIZED, "quantized": quantized})
+    result = only(run({cell.id: lines}, cells=[cell]))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+    assert "the quantized module is not the module" in result.reason
+
+
+@pytest.mark.parametrize("nodes", [None, 0])
+def test_a_quantized_flow_must_have_quantized_something(run: Run, nodes: int | None) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    evidence = {key: value for key, value in QUANTIZED.items() if key != "quantized_nodes"}
+    evidence |= {} if nodes is None else {"quantized_nodes": nodes}
+    result = only(run({cell.id: told(cell, skipped=(), evidence=evidence)}, cells=[cell]))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+    early = told(cell, skipped=(), stages=STAGES[:3], evidence=evidence)
+    result = only(run({cell.id: early}, cells=[cell]))
+    if nodes == 0:
+        assert (result.verdict, result.declared) == (Verdict.SKIPPED, False)
+        assert result.cause == "nothing_to_quantize"
+    else:
+        assert result.verdict is Verdict.FAILED
 
 
 def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
@@ -416,6 +472,25 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
     excuse = {"cannot_run": "I would rather not", "exported": row, "delegated_nodes": 1}
     result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert result.verdict is Verdict.FAILED
+
+
+def test_a_quantized_flow_that_only_lowers_here_must_prove_both(run: Run) -> None:
+    cell = cell_of("coreml_fp32")
+    if cell.flow.runs_here():
+        pytest.skip("Core ML runs here")
+    cell = replace(cell, flow=replace(cell.flow, quantized=True))
+    whole = {**QUANTIZED, "cannot_run": cell.flow.cannot_run}
+
+    def ended(evidence: Mapping[str, Any]) -> Result:
+        lines = told(cell, stages=STAGES[:6], skipped=(), evidence=evidence)
+        return only(run({cell.id: lines}, cells=[cell]))
+
+    assert (ended(whole).verdict, ended(whole).declared) == (Verdict.NOT_RUN, True)
+    for name in ("exported", "quantized", "quantized_nodes", "compared"):
+        lacking = {key: value for key, value in whole.items() if key != name}
+        if name == "compared":
+            lacking["compared"] = None
+        assert ended(lacking).verdict is Verdict.FAILED, name
 
 
 def _twice(cell: Cell, stage: str) -> list[str]:

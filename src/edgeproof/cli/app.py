@@ -68,7 +68,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
                 "declared",
                 metavar="FLOW=REASON",
                 multiple=True,
-                help="Accept that a flow cannot run here. May be given several times.",
+                help="Accept that a flow ends not_run or skipped here. May be given several times.",
             ),
             click.option("--seed", type=int, default=0, show_default=True, help="The run's seed."),
             click.option(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -73,6 +73,19 @@ def judge(cell: Cell, ended: Ended) -> Result:
             "unproved",
             reason=f"the worker ended with {ended.outcome!r}",
         )
+    if (
+        cell.flow.quantized
+        and ended.evidence.get("quantized_nodes") == 0
+        and _first_unproved_stage(cell, ended.stages, Stage.QUANTIZE) is None
+    ):
+        return result(
+            Verdict.SKIPPED,
+            Stage.QUANTIZE,
+            "nothing_to_quantize",
+            reason="nothing to quantize: the flow's quantizer left the graph as it was",
+            mend=f"leave {cell.flow.name} out for this model, or --declare-not-run "
+            f"{cell.flow.name}=REASON",
+        )
     lowers_only = (
         bool(cell.flow.cannot_run)
         and ended.evidence.get("cannot_run") == cell.flow.cannot_run
@@ -103,10 +116,22 @@ def _first_wrong(cell: Cell, ended: Ended, *, lowers_only: bool) -> _Wrong | Non
             said = f"the worker did not say that {unproved} ended, once and in its turn"
             return _Wrong(stage=unproved, cause="unproved", reason=said)
     compared = evidence.get("compared")
+    if flow.quantized and not evidence.get("quantized_nodes"):
+        said = "the worker did not say how much was quantized"
+        return _Wrong(stage=Stage.QUANTIZE, cause="unproved", reason=said)
     wrong = None
     if flow.quantized or lowers_only:
         said = "the exported float model is not the module: "
         wrong = _judge_rows(evidence.get("exported"), compared, Stage.EXPORT, said)
+    if wrong is None and flow.quantized:
+        wrong = _judge_rows(
+            evidence.get("quantized"),
+            compared,
+            Stage.QUANTIZE,
+            "the quantized module is not the module: ",
+            mend="calibrate with inputs as they are in use, or take a flow of higher precision",
+            within=_nearer_to_right,
+        )
     if wrong is None and not lowers_only:
         wrong = _judge_rows(evidence.get("outputs"), compared, Stage.COMPARE)
     if wrong is None and flow.delegate and not evidence.get("delegated_nodes"):
@@ -128,8 +153,19 @@ def _first_unproved_stage(cell: Cell, done: Sequence[StageTime], last: Stage) ->
     return None
 
 
-def _judge_rows(rows: Any, compared: Any, stage: Stage, said: str = "") -> _Wrong | None:
-    """What is wrong with the rows of a comparison, one for each output at each point that was tried."""
+def _judge_rows(
+    rows: Any,
+    compared: Any,
+    stage: Stage,
+    said: str = "",
+    *,
+    mend: str = "",
+    within: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> _Wrong | None:
+    """What is wrong with the rows of a comparison, one for each output at each point that was tried.
+
+    ``mend`` is for an output that differs; ``within`` is asked of each row instead of ``_within_limits``.
+    """
 
     def wrong(cause: str, reason: str, mend: str = "") -> _Wrong:
         return _Wrong(stage=stage, cause=cause, reason=said + reason, mend=mend)
@@ -141,7 +177,7 @@ def _judge_rows(rows: Any, compared: Any, stage: Stage, said: str = "") -> _Wron
             return wrong("unproved", f"the worker told of an output as {row!r}")
     for row in rows:
         if row.get("problem"):
-            return wrong("mismatch", f"{_where(row)} {row['problem']}")
+            return wrong("mismatch", f"{_where(row)} {row['problem']}", mend)
     if all(row.get("constant") is True for row in rows):
         return wrong("vacuous", "no output is a tensor: there was nothing to compare")
     # Before the limits: those of a reference of zeros are infinite.
@@ -154,7 +190,7 @@ def _judge_rows(rows: Any, compared: Any, stage: Stage, said: str = "") -> _Wron
                 "use trained weights and inputs that matter, or --condition for an untrained model",
             )
     for row in rows:
-        if not _within_limits(row):
+        if not (within or _within_limits)(row):
             return wrong("unproved", f"{_where(row)} was not measured, or is not within its limits")
     if not _complete(rows, compared):
         return wrong("unproved", "not every output was compared at every point that was tried")
@@ -199,3 +235,15 @@ def _within_limits(row: Mapping[str, Any]) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     return all(0 <= error <= limit < math.inf for error, limit in zip(errors, limits, strict=True))
+
+
+def _nearer_to_right(row: Mapping[str, Any]) -> bool:
+    """Whether an output of the quantized module is nearer to that of the float one than to a wrong one."""
+    if row.get("problem") != "":
+        return False
+    if row.get("constant") is True:
+        return True
+    try:
+        return 0 <= float(row["error"]) <= float(row["limit"]) < math.inf
+    except (KeyError, TypeError, ValueError):
+        return False

@@ -27,7 +27,8 @@ def rule(
 ) -> Ruling:
     """Apply every rule. Several can break at once: the exit code is the gravest, all are named.
 
-    A cell is good when it passed, or was declared ``not_run``. A run in which nothing passed proves
+    A cell is good when it passed, or was declared ``not_run``
+    or ``skipped``. A run in which nothing passed proves
     nothing, whatever was declared.
     """
     reasons = []

@@ -251,7 +251,7 @@ class _Run:
     def _record(self, result: Result) -> None:
         reason = self._declared.get(result.cell.flow.name)
         if (
-            result.verdict is Verdict.NOT_RUN
+            result.verdict in (Verdict.NOT_RUN, Verdict.SKIPPED)
             and reason is not None
             and result.cause != "interrupted"
         ):

@@ -25,7 +25,7 @@ _STYLES = {
     Verdict.TIMED_OUT: "bold red",
     Verdict.EXPECTED_FAILURE: "yellow",
     Verdict.UNEXPECTED_PASS: "red",
-    Verdict.SKIPPED: "yellow",
+    Verdict.SKIPPED: "red",
     Verdict.NOT_RUN: "red",
 }
 _PLAIN_WIDTH = 150

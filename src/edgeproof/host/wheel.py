@@ -17,6 +17,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from edgeproof.errors import SubjectError, UsageError
+from edgeproof.given import given_path
 from edgeproof.host.interpreters import Interpreter
 from edgeproof.plan.stack import Stack, known_releases, stacks_for
 
@@ -97,8 +98,8 @@ def parse_choice(text: str | None) -> ExecutorchChoice:
     if text is None:
         return ExecutorchChoice(version=known_releases()[0])
     separators = {os.sep, os.altsep or os.sep}
-    if text.endswith(".whl") or separators & set(text) or Path(text).is_file():
-        return _wheel_file(Path(text).expanduser().absolute())
+    if text.endswith(".whl") or separators & set(text) or given_path(text).is_file():
+        return _wheel_file(given_path(text))
     try:
         return ExecutorchChoice(version=str(Version(text)))
     except InvalidVersion:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -33,10 +36,19 @@ _STACK_LINES = 25
 _LOG_LINES = 10
 
 
+class _Console(Console):
+    """Falls silent when no one reads any more (``| head -1``): the run and its exit code go on."""
+
+    def on_broken_pipe(self) -> None:
+        """Also for what Python flushes when it ends."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console() -> Console:
     """The console of this run; wide enough for the table when a file or a pipe takes it."""
-    made = Console(highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+    made = _Console(highlight=False, soft_wrap=False)
+    return made if made.is_terminal else _Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 class Live:
@@ -61,7 +73,8 @@ class Live:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(OSError):  # a terminal that was closed
+            self._progress.stop()
 
     def said(self, line: str) -> None:
         """A line about a subject."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from edgeproof.cli.prove import plans_for, split
 from edgeproof.errors import EdgeproofError, ExitCode
 from edgeproof.flows.registry import select
-from edgeproof.host import adopted, subjects
+from edgeproof.host import adopted
 from edgeproof.host.process import Limits, WorkerDied, WorkerProcess
 from edgeproof.host.run import SubjectPlan
 from edgeproof.plan.flow import Flow, this_platform
@@ -38,13 +38,13 @@ def doctor(
     0 when every flow asked for can lower, and run where its backend can run at all; else 1.
     """
     chosen = select(split(flows) or ("*",))
-    plans = plans_for(chosen, executorch=executorch, python=python, subject=subject)
+    plans = plans_for(chosen, executorch=executorch, python=python, subject=subject, build=False)
     findings: dict[str, _Finding] = {}
     to = console()
     with tempfile.TemporaryDirectory(prefix="edgeproof-doctor-") as folder:
         for stack, plan in plans.items():
             mine = [flow for flow in chosen if flow.stack == stack]
-            for finding in _examine(mine, plan, Path(folder), managed=subject is None):
+            for finding in _examine(mine, plan, Path(folder)):
                 findings[finding.flow.name] = finding
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("flow", "subject", "lowers", "runs"):
@@ -63,9 +63,7 @@ def doctor(
     return ExitCode.GATE_BROKEN if said else ExitCode.OK
 
 
-def _examine(
-    flows: list[Flow], plan: SubjectPlan, folder: Path, *, managed: bool
-) -> list[_Finding]:
+def _examine(flows: list[Flow], plan: SubjectPlan, folder: Path) -> list[_Finding]:
     here = this_platform()
     able = [flow for flow in flows if flow.lowers_here()]
     findings = [
@@ -79,13 +77,7 @@ def _examine(
     ]
     if not able:
         return findings
-    stack = able[0].stack
     try:
-        if managed:
-            _, executorch, minor = plan.id.split("/")
-            subjects.python_of(
-                stack, executorch.removeprefix("executorch-"), minor.removeprefix("py")
-            )
         subject = plan.prepare(lambda _: None)
         return findings + _probe(able, subject, folder)
     except EdgeproofError as failure:

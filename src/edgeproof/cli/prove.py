@@ -55,12 +55,18 @@ def split(flows: Iterable[str]) -> tuple[str, ...]:
 
 
 def plans_for(
-    flows: Sequence[Flow], *, executorch: str | None, python: str | None, subject: str | None
+    flows: Sequence[Flow],
+    *,
+    executorch: str | None,
+    python: str | None,
+    subject: str | None,
+    build: bool = True,
 ) -> dict[str, SubjectPlan]:
     """The subject of each stack that the flows need, named but not prepared yet.
 
     With ``subject`` it is the user's environment, once for each stack (they differ in environment
-    variables). Raises ``UsageError`` where the options contradict each other.
+    variables). Without ``build`` only what is there already is used. Raises ``UsageError`` where the
+    options contradict each other.
     """
     if subject is not None and (executorch or python):
         raise UsageError(
@@ -72,20 +78,20 @@ def plans_for(
     names = dict.fromkeys(flow.stack for flow in flows)
     if subject is not None:
         return {name: _adopted(subject, stacks[name]) for name in names}
-    interpreter = described(find_python(python, stacks["base"].pythons))
+    interpreter = described(find_python(python, stacks["base"].pythons, install=build))
     return {
         name: SubjectPlan(
             id=f"{name}/executorch-{choice.version}/py{interpreter.minor}",
-            prepare=partial(_prepare, stacks[name], choice, interpreter.path),
+            prepare=partial(_prepare, stacks[name], choice, interpreter.path, build),
         )
         for name in names
     }
 
 
 def _prepare(
-    stack: Stack, choice: ExecutorchChoice, python: Path, said: Callable[[str], None]
+    stack: Stack, choice: ExecutorchChoice, python: Path, build: bool, said: Callable[[str], None]
 ) -> Subject:
-    return subjects.prepare(stack, choice, python, on_progress=said)
+    return subjects.prepare(stack, choice, python, on_progress=said, build=build)
 
 
 def _adopted(which: str, stack: Stack) -> SubjectPlan:
@@ -146,7 +152,7 @@ def prove(
         fault=outcome.fault,
         broken_subjects=broken,
     )
-    common = _common_options(executorch, python, subject, seed)
+    common = _common_options(executorch, python, subject, seed, stage_timeout)
     reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
     unwritten: EdgeproofError | None = None
     with undisturbed():
@@ -191,8 +197,14 @@ def _declarations(given: Sequence[str]) -> dict[str, str]:
 
 
 def _common_options(
-    executorch: str | None, python: str | None, subject: str | None, seed: int
+    executorch: str | None,
+    python: str | None,
+    subject: str | None,
+    seed: int,
+    stage_timeout: float | None,
 ) -> str:
     named = {"--executorch": executorch, "--python": python, "--subject": subject}
     words = [f" {option} {shlex.quote(value)}" for option, value in named.items() if value]
-    return "".join(words) + (f" --seed {seed}" if seed else "")
+    words += [f" --seed {seed}"] if seed else []
+    words += [f" --stage-timeout {stage_timeout:g}"] if stage_timeout else []
+    return "".join(words)

@@ -40,8 +40,11 @@ class ExecutorchChoice:
         return f"{PROJECT} @ {self.wheel.as_uri()}"
 
     def stacks(self) -> dict[str, Stack]:
-        """The stacks to test it in: its own, else those of the nearest known release."""
-        return stacks_for(self.version, nearest=True)
+        """The stacks to test it in: its own, and for a wheel file else those of the nearest release.
+
+        Raises ``UsageError`` for a released version that has none.
+        """
+        return stacks_for(self.version, nearest=self.wheel is not None)
 
     def require_fit(self, interpreter: Interpreter) -> None:
         """Refuse a wheel file that was built for another Python or platform.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from edgeproof.cli.prove import plans_for, split
 from edgeproof.errors import EdgeproofError, ExitCode
@@ -52,7 +53,7 @@ def doctor(
     for flow in chosen:
         found = findings[flow.name]
         lowers = "yes" if found.lowers else "no"
-        table.add_row(flow.name, plans[flow.stack].id, lowers, found.runs)
+        table.add_row(flow.name, Text(plans[flow.stack].id), lowers, Text(found.runs))
     to.print(table)
     said = {(f.problem, f.mend): None for f in findings.values() if f.problem}
     for problem, mend in said:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from edgeproof.errors import ExitCode, UsageError
 from edgeproof.flows.registry import all_flows
@@ -41,9 +42,8 @@ def subjects() -> ExitCode:
         table.add_column(name, no_wrap=True)
     for row in rows:
         size = f"{row.size_bytes / 1e9:.1f}"
-        table.add_row(
-            row.stack, row.executorch, row.python, row.made, size, row.state, str(row.path)
-        )
+        said = (row.stack, row.executorch, row.python, row.made, size, row.state, str(row.path))
+        table.add_row(*map(Text, said))
     to = console()
     to.print(table, crop=False)
     for row in rows:

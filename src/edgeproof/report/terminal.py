@@ -161,7 +161,7 @@ def _table(results: list[Result]) -> Table:
     several = len({result.cell.case.id for result in results}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     if not several and results:
-        table.title = f"{results[0].cell.case.id}"
+        table.title = Text(results[0].cell.case.id, style="table.title")
     else:
         table.add_column("case")
     table.add_column("flow", no_wrap=True)
@@ -171,7 +171,8 @@ def _table(results: list[Result]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         row = [result.cell.flow.name, _verdict(result), result.stage or "", *_numbers(result)]
-        table.add_row(*([result.cell.case.id] if several else []), *row)
+        # Text, since brackets mean something to rich: case ids end in [params].
+        table.add_row(*([Text(result.cell.case.id)] if several else []), *row)
     return table
 
 

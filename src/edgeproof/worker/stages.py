@@ -14,7 +14,7 @@ import torch
 from edgeproof.cases import conditioning, user
 from edgeproof.flows.registry import backend_of
 from edgeproof.plan.case import Case, Source
-from edgeproof.plan.flow import SINGLE, Flow
+from edgeproof.plan.flow import SINGLE, Arithmetic, Flow
 from edgeproof.plan.stage import Stage
 from edgeproof.worker.compare import compare, compare_quantized, unlike_kinds
 from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
@@ -155,19 +155,25 @@ class CellRun:
         with self._in(Stage.COMPARE):
             if self._flow.quantized:
                 self._compare_eagerly(exported, tried)
+            # Once: OpenVINO looks at the machine each time it is asked.
+            arithmetic = self._backend.computes_in(self._flow)
+            self.evidence["computes_in"] = arithmetic.dtype
             self.evidence["outputs"] = [
                 row
                 for name, inputs in tried
-                for row in self._compare(name, inputs, exported, answers)
+                for row in self._compare(name, inputs, exported, answers[name], arithmetic)
             ]
         del method, loaded
 
     def _compare(
-        self, point: str, inputs: Inputs, exported: Model, answers: dict[str, list[Any]]
+        self,
+        point: str,
+        inputs: Inputs,
+        exported: Model,
+        answers: list[Any],
+        arithmetic: Arithmetic,
     ) -> list[dict[str, Any]]:
         reference = self._prepared.reference(point, inputs)
-        arithmetic = self._backend.computes_in(self._flow)
-        self.evidence["computes_in"] = arithmetic.dtype
         right = reference
         if self._flow.quantized:
             right = self._quantized_reference(exported, point, inputs)
@@ -178,7 +184,7 @@ class CellRun:
         else:
             floors = reference.floors(arithmetic)
         return compare(
-            answers[point],
+            answers,
             right.outputs,
             floors,
             point=point,

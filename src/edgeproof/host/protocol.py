@@ -15,7 +15,7 @@ from edgeproof.plan.cell import StageTime
 from edgeproof.plan.stage import Stage
 
 _SHOWN = 200
-_NUMBERS = ("nodes", "delegated_nodes", "pte_bytes", "run_seconds")
+_NUMBERS = ("nodes", "delegated_nodes", "quantized_nodes", "pte_bytes", "run_seconds")
 """Evidence that tables and the gate calculate with."""
 
 

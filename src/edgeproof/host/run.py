@@ -251,7 +251,7 @@ class _Run:
     def _record(self, result: Result) -> None:
         reason = self._declared.get(result.cell.flow.name)
         if (
-            result.verdict is Verdict.NOT_RUN
+            result.verdict in (Verdict.NOT_RUN, Verdict.SKIPPED)
             and reason is not None
             and result.cause != "interrupted"
         ):
@@ -266,8 +266,8 @@ class _Run:
             self._tell("ended", result)
 
     def _tell(self, what: str, *args: Any) -> None:
-        # A terminal that was closed must not take the run with it (rich leaves with SystemExit).
-        with self._lock, suppress(OSError, SystemExit):
+        # A terminal that was closed must not take the run with it.
+        with self._lock, suppress(OSError):
             getattr(self._watcher, what)(*args)
 
 

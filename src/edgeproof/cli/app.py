@@ -101,8 +101,9 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
 def smoke(flows: tuple[str, ...], **options: Any) -> None:
     """Take MobileNetV3 through every backend, in clean environments."""
     from edgeproof.cli import prove
+    from edgeproof.flows.registry import in_smoke
 
-    _exit(prove.smoke(flows or ("*",), **options))
+    _exit(prove.smoke(flows or in_smoke(), **options))
 
 
 @cli.command()

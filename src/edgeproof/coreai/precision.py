@@ -42,9 +42,7 @@ def _w4() -> Any:
     return QuantizerConfig.presets.w4()
 
 
-QUANTIZED: Mapping[str, Callable[[], Any]] = MappingProxyType(
-    {"w8a8": _w8a8, "w8": _w8, "w4": _w4}
-)
+QUANTIZED: Mapping[str, Callable[[], Any]] = MappingProxyType({"w8a8": _w8a8, "w8": _w8, "w4": _w4})
 """By the name of a mode, what makes its ``coreai_opt.quantization.QuantizerConfig``: weights and activations
 in eight bits, weights alone in eight, or in four."""
 

@@ -75,14 +75,16 @@ class Model:
         module = copy.deepcopy(self.module).to(dtype)
         return replace(self, module=module, args=args, kwargs=kwargs, program=None)
 
-    def positional_args(self) -> tuple[Any, ...]:
-        """All inputs by position, for backends whose own export takes nothing else.
+    def positional_args(self, inputs: Inputs | None = None) -> tuple[Any, ...]:
+        """All inputs by position, the example ones unless others are given, for backends whose own
+        export takes nothing else.
 
         Raises ``ValueError`` where a keyword input has no position.
         """
-        if not self.kwargs:
-            return self.args
-        bound = inspect.signature(self.module.forward).bind(*self.args, **self.kwargs)
+        args, kwargs = inputs or self.inputs
+        if not kwargs:
+            return args
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
         if bound.kwargs:
             raise ValueError(f"inputs {sorted(bound.kwargs)} can be passed by keyword only")
         return bound.args

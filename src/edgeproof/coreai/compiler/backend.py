@@ -35,7 +35,9 @@ class CoreAIBackend(BackendDetails):  # type: ignore[misc]
     """Compiles the partitions of ``edgeproof.coreai.CoreAIPartitioner``, and leaves others to the wheel's."""
 
     @staticmethod
-    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+    def preprocess(
+        edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> PreprocessResult:
         """Compile one partition.
 
         Raises ``ValueError`` when Core AI's side of the boundary is not what ExecuTorch will hand over,

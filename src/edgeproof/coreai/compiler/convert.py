@@ -7,7 +7,9 @@ import copy
 import io
 from typing import Any
 
-from executorch.backends.apple.coreai.passes.replace_copy_ops import ReplaceCopyOpsWithFunctionalPass
+from executorch.backends.apple.coreai.passes.replace_copy_ops import (
+    ReplaceCopyOpsWithFunctionalPass,
+)
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch.export.exported_program import ExportedProgram
 

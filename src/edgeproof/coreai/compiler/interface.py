@@ -60,13 +60,13 @@ def describe(program: Any, edge_program: ExportedProgram) -> Interface:
     return Interface(inputs=tuple(inputs), outputs=tuple(outputs), states=tuple(states))
 
 
-def first_values(edge_program: ExportedProgram, interface: Interface) -> Iterator[tuple[str, bytes]]:
+def first_values(
+    edge_program: ExportedProgram, interface: Interface
+) -> Iterator[tuple[str, bytes]]:
     """The files that hold what the delegate's states start with, C-contiguous elements."""
     signature = edge_program.graph_signature
     buffers = dict(zip(signature.buffers, edge_program.buffers(), strict=True))
-    for state, target in zip(
-        interface.states, signature.buffers_to_mutate.values(), strict=True
-    ):
+    for state, target in zip(interface.states, signature.buffers_to_mutate.values(), strict=True):
         value = buffers[target].detach().cpu().contiguous()
         yield state.initial, value.reshape(-1).view(torch.uint8).numpy().tobytes()
 

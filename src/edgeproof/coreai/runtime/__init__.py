@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from edgeproof.coreai.runtime.cache import DEFAULT_LIMIT, Cache, CacheStats, cache_stats
+from edgeproof.coreai.runtime.cache import Cache, CacheStats, cache_stats
 from edgeproof.coreai.runtime.delegate import Backend, default_folder
 from edgeproof.coreai.runtime.errors import DelegateError
 
@@ -55,4 +55,3 @@ def install_runtime(
 def last_error() -> str:
     """What the delegate said last when it failed; ExecuTorch itself passes on an error code alone."""
     return _backend.last_error if _backend is not None else ""
-

@@ -91,7 +91,9 @@ class Interface:
         return {
             "inputs": [t.to_json() for t in self.inputs],
             "outputs": [t.to_json() for t in self.outputs],
-            "states": [{"name": s.name, "result": s.result, "initial": s.initial} for s in self.states],
+            "states": [
+                {"name": s.name, "result": s.result, "initial": s.initial} for s in self.states
+            ],
         }
 
 

@@ -69,7 +69,13 @@ def _count(**more: int) -> None:
 
 def entry_key(asset_hash: str) -> str:
     """The name of an asset's entry for this Core AI on this machine."""
-    parts = (_LAYOUT, asset_hash, metadata.version("coreai-core"), platform.system(), platform.machine())
+    parts = (
+        _LAYOUT,
+        asset_hash,
+        metadata.version("coreai-core"),
+        platform.system(),
+        platform.machine(),
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 

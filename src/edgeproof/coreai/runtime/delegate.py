@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import ml_dtypes
 import numpy
@@ -24,13 +24,23 @@ from edgeproof.coreai.runtime.cache import Cache
 from edgeproof.coreai.runtime.errors import Code, DelegateError
 from edgeproof.coreai.runtime.waiting import answer_of
 
-_Array = numpy.ndarray[Any, Any]
+_Array: TypeAlias = "numpy.ndarray[Any, Any]"
 # What can be handed over, by the names that ExecuTorch, numpy and Core AI agree on. The bridge carries
 # bfloat16 as the bits it is made of.
 _CARRIED: Mapping[str, numpy.dtype[Any]] = {
     **{
         name: numpy.dtype(name)
-        for name in ("float32", "float16", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
+        for name in (
+            "float32",
+            "float16",
+            "int32",
+            "int16",
+            "int8",
+            "uint8",
+            "uint16",
+            "uint32",
+            "bool",
+        )
     },
     "bfloat16": numpy.dtype(ml_dtypes.bfloat16),
 }
@@ -70,7 +80,9 @@ class Backend:
             cache = Cache(wanted.cache_dir, limit=self.cache.limit)
         from edgeproof.coreai.runtime import specialize
 
-        model = cache.load(asset.hash, lambda folder: specialize.make(asset, folder), specialize.load)
+        model = cache.load(
+            asset.hash, lambda folder: specialize.make(asset, folder), specialize.load
+        )
         if wanted.share_model:
             self._shared[asset.hash] = model
         return model
@@ -291,8 +303,12 @@ def _interface_of(desc: Any) -> Interface:
 
     both = set(desc.input_names) & set(desc.output_names)
     return Interface(
-        inputs=tuple(tensor(n, desc.input_descriptor(n)) for n in desc.input_names if n not in both),
-        outputs=tuple(tensor(n, desc.output_descriptor(n)) for n in desc.output_names if n not in both),
+        inputs=tuple(
+            tensor(n, desc.input_descriptor(n)) for n in desc.input_names if n not in both
+        ),
+        outputs=tuple(
+            tensor(n, desc.output_descriptor(n)) for n in desc.output_names if n not in both
+        ),
         states=tuple(State(name=n, result=n, initial="") for n in desc.input_names if n in both),
     )
 
@@ -312,4 +328,3 @@ def default_folder() -> Path:
     from edgeproof.native.build import cache_folder
 
     return cache_folder() / "coreai"
-

@@ -97,7 +97,7 @@ def _count(finished: torch.nn.Module) -> int:
     if graph is None:
         return 0
     return sum(
-        getattr(node.target, "namespace", "") in ("coreai", "coreaix")
+        str(node.target).startswith(("coreai.", "coreaix."))
         for node in graph.nodes
         if node.op == "call_function"
     )

@@ -49,6 +49,9 @@ for line in sys.stdin:
             time.sleep(60)
         elif line == "LEAVE":
             os._exit(7)
+        elif line == "LATER":
+            sys.stdin.readline()
+            os._exit(7)
         elif line == "DIE SLOWLY":
             with open(sys.argv[-1], "w") as crash:
                 crash.write("Fatal Python error: Segmentation fault\\n")
@@ -121,7 +124,7 @@ def told(
     **ending: Any,
 ) -> list[str]:
     """What an honest worker says of a cell, but for what is given."""
-    events: list[dict[str, Any]] = [{"event": "imported", "seconds": 0.1}]
+    events: list[dict[str, Any]] = [{"event": "taken"}, {"event": "imported", "seconds": 0.1}]
     for stage in stages:
         events.append({"event": "stage_started", "stage": stage})
         events.append(
@@ -498,7 +501,7 @@ def _twice(cell: Cell, stage: str) -> list[str]:
 
 
 def _say(cell: Cell, *events: Mapping[str, Any]) -> list[str]:
-    return [json.dumps({"cell": cell.id, **event}) for event in events]
+    return [json.dumps({"cell": cell.id, **event}) for event in ({"event": "taken"}, *events)]
 
 
 def _foreign(cell: Cell) -> list[str]:
@@ -516,14 +519,14 @@ BROKEN: dict[str, tuple[Callable[[Cell], list[str]], str]] = {
     "no JSON": (lambda cell: ["Segmentation fault"], "it said 'Segmentation fault', which is no"),
     "bytes that are no text": (lambda cell: ["\xff\xfe\x00"], "which is no JSON"),
     "NaN": (lambda cell: _say(cell, {"event": "imported", "seconds": float("nan")}), "no JSON"),
-    "JSON that is no object": (lambda cell: ["[1, 2]"], "where imported or stage_started"),
-    "a number": (lambda cell: ["3"], "where imported"),
+    "JSON that is no object": (lambda cell: ["[1, 2]"], "where taken was due"),
+    "a number": (lambda cell: ["3"], "where taken"),
     "deep nesting": (lambda cell: ["[" * 100_000], "which is no JSON"),
-    "an event without a kind": (lambda cell: ["{}"], "where imported"),
+    "an event without a kind": (lambda cell: ["{}"], "where taken"),
     "an unknown event": (lambda cell: _say(cell, {"event": "passed"}), "where imported"),
     "a kind that is a list": (lambda cell: _say(cell, {"event": []}), "where imported"),
     "another cell's answer": (_foreign, "it answered for 'user/other portable_fp32"),
-    "an answer for no cell": (lambda cell: ['{"event": "imported"}'], "it answered for None"),
+    "an answer for no cell": (lambda cell: ['{"event": "taken"}'], "it answered for None"),
     "a stage twice": (partial(_twice, stage="run"), "it started run after run"),
     "the last stage twice": (partial(_twice, stage="compare"), "it started compare after compare"),
     "stages out of order": (
@@ -598,7 +601,7 @@ def test_a_worker_that_breaks_off(run: Run, last: str, why: str, after: int) -> 
     assert why in result.reason
 
 
-@pytest.mark.parametrize("after", [2, 4, -1])
+@pytest.mark.parametrize("after", [3, 5, -1])
 def test_a_worker_that_falls_silent(run: Run, after: int) -> None:
     cell = cell_of()
     result = only(run({cell.id: [*told(cell)[:after], "WAIT"]}, stage_timeout=1.0))
@@ -606,15 +609,30 @@ def test_a_worker_that_falls_silent(run: Run, after: int) -> None:
     assert "took longer than 1 s" in result.reason
 
 
-def test_a_death_between_two_cells_is_blamed_on_neither(run: Run) -> None:
-    cell, after = cell_of(), cell_of("xnnpack_fp32")
+@pytest.mark.parametrize("last", [["LEAVE"], ["LATER"], ["Good bye!", "LEAVE"]])
+@pytest.mark.parametrize("flow", ["portable_fp32", "coreml_fp32"])
+def test_a_death_between_two_cells_is_that_of_the_cell_that_ended(
+    run: Run, last: list[str], flow: str
+) -> None:
+    """It took what the cell left behind; the next cell has a worker of its own."""
+    cell, after = cell_of(flow), cell_of("xnnpack_fp32")
+    lines = told(cell)
+    if cell.flow.cannot_run and not cell.flow.runs_here():
+        rows = json.loads(lines[-2])["evidence"]["outputs"]
+        excuse = {"cannot_run": cell.flow.cannot_run, "exported": rows, "delegated_nodes": 1}
+        lines = told(cell, stages=STAGES[:6], evidence=excuse)
     good = told(after, evidence={"delegated_nodes": 1})
-    first, second = run(
-        {cell.id: [*told(cell), "LEAVE"], after.id: good}, cells=[cell, after]
-    ).ledger
-    assert first.verdict is Verdict.PASSED
-    # It may be noticed only when the next cell was handed over already: then that cell crashed.
-    assert second.verdict in (Verdict.PASSED, Verdict.CRASHED)
+    first, second = run({cell.id: [*lines, *last], after.id: good}, cells=[cell, after]).ledger
+    assert (first.verdict, first.declared) == (Verdict.CRASHED, False)
+    assert "after its cell, before the next: it " in first.reason
+    assert second.verdict is Verdict.PASSED
+
+
+def test_a_death_after_the_last_cell_is_that_of_the_last_cell(run: Run) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: [*told(cell), "LATER"]}))
+    assert (result.verdict, result.cause) == (Verdict.CRASHED, "crashed")
+    assert result.reason.endswith("it left with exit code 7")
 
 
 @pytest.mark.parametrize("ready", ["Welcome!", "{}", '{"event": "ended"}', "null"])

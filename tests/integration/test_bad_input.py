@@ -36,6 +36,7 @@ LATER = {
     "data_dependent_branch": ("export", "raised", "Could not guard on data-dependent expression"),
     "no_tensor_output": ("serialize", "raised", "graph_output_allocated not set"),
     "faded": ("compare", "vacuous", "smaller than the rounding step of the input"),
+    "ignores_its_input": ("compare", "vacuous", "the answer to another input would pass"),
     # sys.stderr is an object without write: the first library that warns fails.
     "replaces_streams": ("lower", "raised", "'object' object has no attribute 'write'"),
 }
@@ -65,6 +66,18 @@ def test_a_model_that_does_not_come_through(bad: Ran, name: str) -> None:
     cell = bad.cell(f"bad_models.{name}")
     assert (cell["verdict"], cell["stage"], cell["cause"]) == ("failed", *LATER[name][:2])
     assert LATER[name][2] in cell["reason"]
+
+
+@pytest.mark.subject
+@pytest.mark.parametrize("name", ["faded", "ignores_its_input"])
+def test_a_flow_that_only_lowers_here_is_held_to_the_same_witnesses(
+    edgeproof: Callable[..., Ran], name: str
+) -> None:
+    ran = edgeproof("check", f"{BAD}:{name}", "--flows", "coreml_fp32", prove=True)
+    cell = ran.cell(f"bad_models.{name}", "coreml_fp32")
+    assert (cell["verdict"], cell["stage"], cell["cause"]) == ("failed", "export", "vacuous")
+    assert LATER[name][2] in cell["reason"]
+    assert ran.code == 3
 
 
 @pytest.mark.subject

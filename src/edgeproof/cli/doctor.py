@@ -110,7 +110,7 @@ def _probe(flows: list[Flow], subject: Subject, folder: Path) -> list[_Finding]:
         else:
             runs = "yes" if flow.runs_here() else f"no: {flow.cannot_run}"
             findings.append(_Finding(flow=flow, lowers=True, runs=runs))
-    worker.close()
+    worker.kill()
     return findings
 
 

@@ -218,6 +218,7 @@ def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any
     def emit(event: dict[str, Any]) -> None:
         streams.tell({**event, "cell": cell})
 
+    emit({"event": "taken"})
     start = time.perf_counter()
     problem = probe(flow)["problem"]
     emit({"event": "imported", "seconds": round(time.perf_counter() - start, 4)})

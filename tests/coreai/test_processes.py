@@ -74,7 +74,7 @@ result = sys.executable
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.wait()
     errors, hits, misses, damaged = zip(*answers, strict=True)
     assert max(errors) < 1e-5
     assert (sum(misses), sum(hits), sum(damaged)) == (1, COUNT - 1, 0)

@@ -25,7 +25,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partit
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from edgeproof.coreai.partition.boundary import NARROWED, boundary_reason
-from edgeproof.coreai.partition.targets import resolver_key
+from edgeproof.coreai.targets import resolver_key
 from edgeproof.coreai.partition.variants import unsupported_variant_reason
 from edgeproof.coreai.passes.decompositions import decompose_outside_core_aten
 from edgeproof.coreai.passes.narrow import narrows

@@ -8,23 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from executorch.backends.apple.coreai.passes import NarrowToCoreAIDtypesPass
 from torch.fx import GraphModule
 
 from edgeproof.coreai.passes.adaptive import RewriteAdaptivePoolsPass
 from edgeproof.coreai.passes.alpha import DecomposeAddSubAlphaPass
 from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
 from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
-from edgeproof.coreai.passes.narrow import NarrowPositionsPass
+from edgeproof.coreai.passes.indexing import RewriteIndexingPass
+from edgeproof.coreai.passes.narrow import NarrowDtypesPass
 from edgeproof.coreai.passes.normalize import NormalizeCoreAIOpArgsPass
 from edgeproof.coreai.passes.pooling import RewritePoolsPass
+from edgeproof.coreai.passes.shapes import RewriteCornersPass
 
 __all__ = [
     "DecomposeAddSubAlphaPass",
-    "NarrowPositionsPass",
+    "NarrowDtypesPass",
     "NormalizeCoreAIOpArgsPass",
     "RewriteAdaptivePoolsPass",
+    "RewriteCornersPass",
     "RewriteElementwisePass",
+    "RewriteIndexingPass",
     "RewritePoolsPass",
     "RewriteTransposedConvolutionPass",
     "default_passes",
@@ -34,12 +37,13 @@ __all__ = [
 def default_passes() -> list[Callable[[GraphModule], Any]]:
     """The passes that make a program right for Core AI, in their order."""
     return [
-        NarrowToCoreAIDtypesPass(),
         NormalizeCoreAIOpArgsPass(),
+        RewriteCornersPass(),
         RewritePoolsPass(),
         RewriteAdaptivePoolsPass(),
         RewriteTransposedConvolutionPass(),
+        RewriteIndexingPass(),
+        NarrowDtypesPass(),
         RewriteElementwisePass(),
         DecomposeAddSubAlphaPass(),
-        NarrowPositionsPass(),
     ]

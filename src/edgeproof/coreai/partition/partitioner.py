@@ -20,14 +20,16 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
 from torch.export import ExportedProgram
-from torch.fx import Node
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from edgeproof.coreai.compiler.backend import SPEC, CoreAIBackend
-from edgeproof.coreai.partition.boundary import boundary_reason
-from edgeproof.coreai.partition.targets import resolver_key
+from edgeproof.coreai.partition.boundary import NARROWED, boundary_reason
 from edgeproof.coreai.partition.variants import unsupported_variant_reason
+from edgeproof.coreai.passes.decompositions import decompose_outside_core_aten
+from edgeproof.coreai.passes.narrow import narrows
+from edgeproof.coreai.targets import resolver_key
 
 BACKEND_ID = CoreAIBackend.__name__
 """The name under which the delegate is registered, on Linux and on Apple's devices."""
@@ -82,10 +84,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
                 "partitioner=[CoreAIPartitioner()]) alone: to_edge() followed by to_backend() "
                 "decomposes operators that Core AI lowers whole."
             )
-        support = _Support(self.refused)
-        partitions = CapabilityBasedPartitioner(
-            exported_program.graph_module, support, allows_single_node_partition=True
-        ).propose_partitions()
+        partitions = _proposed(exported_program.graph_module, _Support(self.refused))
         spec = self._spec_for(exported_program)
         tags: dict[str, DelegationSpec] = {}
         for partition in partitions:
@@ -98,6 +97,10 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         if self._take_over_mutable_buffer:
             tag_mutated_buffer(exported_program)
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+    def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
+        """Take apart the operators outside Core ATen that the edge dialect would refuse."""
+        return decompose_outside_core_aten(exported_program)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
@@ -128,14 +131,28 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         if node not in self._decided:
             reason = refusal(node)
-            producer = node.args[0] if resolver_key(node.target) == "getitem" else None
-            if not reason and isinstance(producer, Node):
+            producer = depends_on(node)
+            if not reason and producer is not None:
                 supported = self.is_node_supported(submodules, producer)
-                reason = "" if supported else f"what it takes apart, {producer.name}, is kept out"
+                reason = "" if supported else f"{producer.name}, which computes it, is kept out"
             self._decided[node] = not reason
             if reason:
                 self._refused[node.name] = reason
         return self._decided[node]
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Keep ``node`` out after all."""
+        self._decided[node] = False
+        self._refused[node.name] = reason
+
+
+def depends_on(node: Node) -> Node | None:
+    """The node without which ``node`` makes no sense in a delegate: what it takes apart, or narrows."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, Node) or source.op != "call_function":
+        return None
+    wide = narrows(node) and source.meta["val"].dtype == torch.int64
+    return source if wide or resolver_key(node.target) == "getitem" else None
 
 
 def refusal(node: Node) -> str:
@@ -145,6 +162,26 @@ def refusal(node: Node) -> str:
     if resolver_key(node.target) is None:
         return "the converter has no lowering for this operator"
     return boundary_reason(node) or unsupported_variant_reason(node)
+
+
+def _proposed(graph_module: GraphModule, support: _Support) -> list[Partition]:
+    """The partitions, none of which hands out a 64-bit value: a node that would is kept out of all."""
+    while True:
+        partitions = CapabilityBasedPartitioner(
+            graph_module, support, allows_single_node_partition=True
+        ).propose_partitions()
+        wide = [
+            node
+            for partition in partitions
+            for node in partition.nodes
+            if isinstance(value := node.meta.get("val"), torch.Tensor)
+            and value.dtype in NARROWED
+            and any(user not in partition.nodes for user in node.users)
+        ]
+        if not wide:
+            return list(partitions)
+        for node in wide:
+            support.refuse(node, "its 64-bit result is needed outside the delegate")
 
 
 @functools.cache

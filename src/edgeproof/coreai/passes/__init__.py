@@ -8,15 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from executorch.backends.apple.coreai.passes import NarrowToCoreAIDtypesPass
 from torch.fx import GraphModule
 
+from edgeproof.coreai.passes.adaptive import RewriteAdaptivePoolsPass
 from edgeproof.coreai.passes.alpha import DecomposeAddSubAlphaPass
+from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
+from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
+from edgeproof.coreai.passes.indexing import RewriteIndexingPass
+from edgeproof.coreai.passes.narrow import NarrowDtypesPass
 from edgeproof.coreai.passes.normalize import NormalizeCoreAIOpArgsPass
+from edgeproof.coreai.passes.pooling import RewritePoolsPass
+from edgeproof.coreai.passes.shapes import RewriteCornersPass
 
-__all__ = ["DecomposeAddSubAlphaPass", "NormalizeCoreAIOpArgsPass", "default_passes"]
+__all__ = [
+    "DecomposeAddSubAlphaPass",
+    "NarrowDtypesPass",
+    "NormalizeCoreAIOpArgsPass",
+    "RewriteAdaptivePoolsPass",
+    "RewriteCornersPass",
+    "RewriteElementwisePass",
+    "RewriteIndexingPass",
+    "RewritePoolsPass",
+    "RewriteTransposedConvolutionPass",
+    "default_passes",
+]
 
 
 def default_passes() -> list[Callable[[GraphModule], Any]]:
     """The passes that make a program right for Core AI, in their order."""
-    return [NarrowToCoreAIDtypesPass(), NormalizeCoreAIOpArgsPass(), DecomposeAddSubAlphaPass()]
+    return [
+        NormalizeCoreAIOpArgsPass(),
+        RewriteCornersPass(),
+        RewritePoolsPass(),
+        RewriteAdaptivePoolsPass(),
+        RewriteTransposedConvolutionPass(),
+        RewriteIndexingPass(),
+        NarrowDtypesPass(),
+        RewriteElementwisePass(),
+        DecomposeAddSubAlphaPass(),
+    ]

@@ -54,11 +54,13 @@ def _set(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _reduction(node: Node) -> bool:
     rank = fake(node.args[0]).dim()
+    if rank == 0 and fake(node.args[0]).dtype == fake(node).dtype:
+        node.replace_all_uses_with(node.args[0])
+        node.graph.erase_node(node)
+        return True
     dims = argument(node, "dim")
     every = dims is None or len(dims) == 0
     counted = list(range(rank)) if every else sorted({d % rank if rank else 0 for d in dims})
-    if rank == 0:
-        counted = []
     kwargs = {"dtype": node.kwargs["dtype"]} if node.kwargs.get("dtype") is not None else {}
     return _set(node, (node.args[0], counted, bool(argument(node, "keepdim"))), kwargs)
 

@@ -90,16 +90,17 @@ def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> N
                 copy = graph.call_function(in_dialect(inner.target, edge), args, kwargs)
                 copy.meta = {**_provenance(node), "val": inner.meta.get("val")}
                 copies[inner] = copy
-    (result,) = traced.graph.output_node().args
-    if isinstance(result, Node):
+    (results,) = traced.graph.output_node().args
+    results = list(results) if isinstance(results, tuple | list) else [results]
+    if isinstance(node.meta["val"], torch.Tensor):
+        (result,) = results
         node.replace_all_uses_with(copies[result])
-        copies[result].meta["val"] = node.meta["val"]
         graph.erase_node(node)
         return
     for user in list(node.users):
         if user.target is not operator.getitem:
             raise ValueError(f"{user} uses {node} whole, which has several results")
-        user.replace_all_uses_with(copies[result[user.args[1]]])
+        user.replace_all_uses_with(copies[results[user.args[1]]])
         graph.erase_node(user)
     graph.erase_node(node)
 
@@ -114,12 +115,15 @@ def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
         )
         for value in values
     )
+    def of_all(values: Sequence[Any]) -> Any:
+        return replacement(*values)
+
     traced: GraphModule = make_fx(
-        replacement,
+        of_all,
         decomposition_table=core_decompositions(),
         tracing_mode="symbolic" if symbolic else "fake",
         _allow_non_fake_inputs=True,
-    )(*values)
+    )(list(values))
     traced.graph.eliminate_dead_code()
     return traced
 

@@ -1,0 +1,188 @@
+"""Elementwise operators whose lowering is wrong for some values or dtypes, written with ones that are right.
+
+Most of these are about infinities and NaN: the converter composes ``floor`` of a division by one, ``x <= y``
+of ``not (x > y)``, and so on, which agree with PyTorch on ordinary numbers alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from edgeproof.coreai.graph import argument, fake, overload_of
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+
+_FLOAT_RESULTS = tuple(
+    f"{name}.default"
+    for name in (
+        "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 reciprocal rsqrt "
+        "sigmoid sin sinh sqrt tan tanh"
+    ).split()
+)
+
+_INTEGER_BEFORE = {torch.float32: 2.0**23, torch.float16: 2.0**10}
+"""From here on every number of the type is an integer."""
+
+
+def _operands(node: Node, values: tuple[torch.Tensor, ...]) -> list[Any]:
+    """The positional arguments of ``node`` with nodes replaced by ``values``, given for its input nodes."""
+    known = dict(zip(node.all_input_nodes, values, strict=True))
+    return [known[a] if isinstance(a, Node) else a for a in node.args]
+
+
+def _is_float(node: Any) -> bool:
+    return isinstance(node, Node) and fake(node).dtype.is_floating_point
+
+
+def cast_first(node: Node) -> Replacement | None:
+    """The converter types such results by the operand, PyTorch as floating point: the operand is cast."""
+    dtype = node.meta["val"].dtype
+    if fake(node.args[0]).dtype == dtype:
+        return None
+    op = overload_of(node.target)
+    return lambda x: op(x.to(dtype))
+
+
+def rounding(node: Node) -> Replacement | None:
+    """``floor``, ``ceil`` and ``trunc`` come out as NaN for infinities: large values are passed through."""
+    op, dtype = overload_of(node.target), node.meta["val"].dtype
+    if dtype not in _INTEGER_BEFORE:
+        return None
+    limit = torch.tensor(_INTEGER_BEFORE[dtype], dtype=dtype)
+    return lambda x: torch.where(torch.lt(torch.abs(x), limit), op(x), x)
+
+
+def bitwise_not(node: Node) -> Replacement | None:
+    """The converter goes through fp32, which has 24 bits: exclusive or with all bits set."""
+    dtype = node.meta["val"].dtype
+    if dtype == torch.bool:
+        return None
+    ones = torch.tensor(255 if dtype == torch.uint8 else -1, dtype=dtype)
+    return lambda x: torch.bitwise_xor(x, ones)
+
+
+def or_equal(node: Node) -> Replacement | None:
+    """``x <= y`` is lowered as ``not (x > y)``, which is true for NaN: less or equal, one by one."""
+    if not any(_is_float(a) for a in node.args):
+        return None
+    strict = torch.lt if "le." in str(overload_of(node.target).__name__) else torch.gt
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        x, y = _operands(node, values)
+        return torch.logical_or(strict(x, y), torch.eq(x, y))
+
+    return replacement
+
+
+def remainder(node: Node) -> Replacement | None:
+    """Python's remainder from C's, as PyTorch defines it; the converter's is NaN for infinite divisors."""
+    dtype = node.meta["val"].dtype
+    scalar = not isinstance(node.args[1], Node)
+    if not dtype.is_floating_point:
+        if not scalar:
+            return None
+        other = torch.tensor(node.args[1], dtype=dtype)
+        return lambda x: torch.remainder(x, other)
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        x, y = (
+            a.to(dtype) if isinstance(a, torch.Tensor) else torch.tensor(a, dtype=dtype)
+            for a in _operands(node, values)
+        )
+        rest = torch.fmod(x, y)
+        other_side = torch.logical_and(
+            torch.ne(rest, 0.0), torch.ne(torch.lt(rest, 0.0), torch.lt(y, 0.0))
+        )
+        return torch.where(other_side, torch.add(rest, y), rest)
+
+    return replacement
+
+
+def divide(node: Node) -> Replacement | None:
+    """Rounded division: truncated as the truncated quotient, floored with infinite divisors put right."""
+    dtype = node.meta["val"].dtype
+    mode = "floor" if "floor" in str(node.target) else node.kwargs.get("rounding_mode")
+    if not dtype.is_floating_point or mode not in ("floor", "trunc") or dtype not in _INTEGER_BEFORE:
+        return None
+    limit = torch.tensor(_INTEGER_BEFORE[dtype], dtype=dtype)
+    inf = torch.tensor(float("inf"), dtype=dtype)
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        x, y = (
+            a.to(dtype) if isinstance(a, torch.Tensor) else torch.tensor(a, dtype=dtype)
+            for a in _operands(node, values)
+        )
+        if mode == "trunc":
+            quotient = torch.div(x, y)
+            small = torch.lt(torch.abs(quotient), limit)
+            return torch.where(small, torch.trunc(quotient), quotient)
+        floored = torch.floor_divide(x, y)
+        finite = torch.logical_and(torch.lt(torch.abs(x), inf), torch.ne(x, 0.0))
+        apart = torch.ne(torch.lt(x, 0.0), torch.lt(y, 0.0))
+        just_below = torch.logical_and(torch.logical_and(finite, apart), torch.eq(torch.abs(y), inf))
+        return torch.where(just_below, torch.full_like(floored, -1.0), floored)
+
+    return replacement
+
+
+def atan2(node: Node) -> Replacement | None:
+    """The converter answers ±π for a second argument of -0.0: it is made 0.0 unless the first is zero."""
+    dtype = node.meta["val"].dtype
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        y, x = (a.to(dtype) for a in _operands(node, values))
+        on_axis = torch.logical_and(torch.eq(x, 0.0), torch.ne(y, 0.0))
+        return torch.atan2(y, torch.where(on_axis, torch.full_like(x, 0.0), x))
+
+    return replacement
+
+
+def power(node: Node) -> Replacement | None:
+    """A Python exponent of an integer tensor is read in fp16 by the converter: the tensor is cast first."""
+    dtype = node.meta["val"].dtype
+    if not dtype.is_floating_point or all(fake(a).dtype == dtype for a in node.all_input_nodes):
+        return None
+    op = overload_of(node.target)
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        operands = _operands(node, values)
+        return op(*(a.to(dtype) if isinstance(a, torch.Tensor) else a for a in operands))
+
+    return replacement
+
+
+def clamp(node: Node) -> Replacement | None:
+    """Bounds of an integer tensor are read through a float, and its dtype is not widened to theirs."""
+    dtype = node.meta["val"].dtype
+    if fake(node.args[0]).dtype.is_floating_point:
+        return None
+    low, high = argument(node, "min"), argument(node, "max")
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        known = dict(zip(node.all_input_nodes, values, strict=True))
+        result = known[node.args[0]].to(dtype)
+        for bound, limit in ((low, torch.maximum), (high, torch.minimum)):
+            if bound is not None:
+                given = known[bound].to(dtype) if isinstance(bound, Node) else torch.tensor(bound, dtype=dtype)
+                result = limit(result, given)
+        return result
+
+    return replacement
+
+
+class RewriteElementwisePass(RewritePass):
+    """Elementwise operators on integers, infinities and NaN."""
+
+    rewrites = (
+        Rewrite(_FLOAT_RESULTS, cast_first),
+        Rewrite(("floor.default", "ceil.default", "trunc.default"), rounding),
+        Rewrite(("bitwise_not.default",), bitwise_not),
+        Rewrite(("le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"), or_equal),
+        Rewrite(("remainder.Tensor", "remainder.Scalar"), remainder),
+        Rewrite(("floor_divide.default", "div.Tensor_mode"), divide),
+        Rewrite(("atan2.default",), atan2),
+        Rewrite(("clamp.default", "clamp.Tensor"), clamp),
+        Rewrite(("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"), power),
+    )

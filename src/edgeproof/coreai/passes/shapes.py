@@ -1,0 +1,167 @@
+"""Zero-dim and empty tensors, casts that wrap around, and other corners of simple operators."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from executorch.exir.pass_base import PassResult
+from torch.fx import GraphModule, Node
+
+from edgeproof.coreai.graph import argument, fake, overload_of
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, inline
+
+
+def to_zero_dim(node: Node) -> Replacement | None:
+    """The converter cannot reshape to no dims: they are squeezed."""
+    x = fake(node.args[0])
+    if node.meta["val"].dim() != 0 or x.dim() == 0:
+        return None
+    return lambda x: torch.squeeze(x, list(range(x.dim())))
+
+
+def flip(node: Node) -> Replacement | None:
+    """Turning no dims round is nothing."""
+    return None if argument(node, "dims") else lambda x: torch.ops.aten.alias.default(x)
+
+
+def cast(node: Node) -> Replacement | None:
+    """Casts between integer types saturate in Core AI and wrap around in PyTorch."""
+    x, dtype = fake(node.args[0]).dtype, node.meta["val"].dtype
+    if x.is_floating_point or x == torch.bool or dtype not in _BITS or x not in _BITS:
+        return None
+    if torch.iinfo(x).min >= torch.iinfo(dtype).min and torch.iinfo(x).max <= torch.iinfo(dtype).max:
+        return None
+    bits, offset = _BITS[dtype], -torch.iinfo(dtype).min
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.int32)
+        if offset:
+            wide = torch.add(wide, offset)
+        wide = torch.bitwise_and(wide, torch.full((), 2**bits - 1, dtype=torch.int32))
+        if offset:
+            wide = torch.sub(wide, offset)
+        return wide.to(dtype)
+
+    return replacement
+
+
+_BITS = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.int32: 32}
+
+
+def any_(node: Node) -> Replacement | None:
+    """``any`` of bytes gives a byte; of a zero-dim tensor, whether it is zero."""
+    x = fake(node.args[0])
+    if x.dim() == 0:
+        dtype = node.meta["val"].dtype
+        return lambda x: (x if x.dtype == torch.bool else torch.ne(x, 0)).to(dtype)
+    if x.dtype != torch.uint8:
+        return None
+    op, rest = overload_of(node.target), node.args[1:]
+    return lambda x: op(torch.ne(x, 0), *rest).to(torch.uint8)
+
+
+def whole_of_zero_dim(node: Node) -> Replacement | None:
+    """Reducing a zero-dim tensor makes the converter end the process: the tensor is its own reduction."""
+    if fake(node.args[0]).dim() != 0:
+        return None
+    value = node.meta["val"]
+    dtypes = [v.dtype for v in (value if isinstance(value, tuple | list) else [value])]
+
+    def replacement(x: torch.Tensor) -> Any:
+        if len(dtypes) == 1:
+            return x.to(dtypes[0]) if x.dtype != dtypes[0] else torch.ops.aten.alias.default(x)
+        return torch.ops.aten.alias.default(x), torch.full((), 0, dtype=dtypes[1])
+
+    return replacement
+
+
+def extremum_of_bool(node: Node) -> Replacement | None:
+    """The largest of booleans is whether any is true, the least whether none is false."""
+    if fake(node.args[0]).dtype != torch.bool:
+        return None
+    dims, keepdim = list(argument(node, "dim")), bool(argument(node, "keepdim"))
+    if "amax" in str(overload_of(node.target).__name__):
+        return lambda x: torch.ops.aten.any.dims(x, dims, keepdim)
+    return lambda x: torch.logical_not(torch.ops.aten.any.dims(torch.logical_not(x), dims, keepdim))
+
+
+def sort(node: Node) -> Replacement | None:
+    """Neither the converter nor ExecuTorch's runtime has ``sort``: it is ``topk`` of all."""
+    x, dim = fake(node.args[0]), argument(node, "dim")
+    if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
+        return None
+    size, descending = x.shape[dim], bool(argument(node, "descending"))
+    return lambda x: torch.topk(x, size, dim, descending, True)
+
+
+def addmm(node: Node) -> Replacement | None:
+    """With a beta of zero the added matrix does not count, not even its NaN."""
+    if argument(node, "beta") != 0:
+        return None
+    alpha = argument(node, "alpha")
+
+    def replacement(*tensors: torch.Tensor) -> torch.Tensor:
+        known = dict(zip(node.all_input_nodes, tensors, strict=True))
+        product = torch.mm(known[node.args[1]], known[node.args[2]])
+        return product if alpha == 1 else torch.mul(product, alpha)
+
+    return replacement
+
+
+_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim",
+    "_softmax.default", "sum.dim_IntList", "mean.dim", "amax.default", "amin.default")  # fmt: skip
+
+
+class RewriteCornersPass(RewritePass):
+    """Zero-dim reductions, wrapping casts and other corners; results without elements become constants."""
+
+    rewrites = (
+        Rewrite(("view.default", "_unsafe_view.default"), to_zero_dim),
+        Rewrite(("flip.default",), flip),
+        Rewrite(("_to_copy.default",), cast),
+        Rewrite(("any.default", "any.dim", "any.dims"), any_),
+        Rewrite(("amax.default", "amin.default"), extremum_of_bool),
+        Rewrite(("sort.default",), sort),
+        Rewrite(("addmm.default",), addmm),
+    )
+
+    def __call__(self, graph_module: GraphModule) -> PassResult:
+        modified = False
+        for node in list(graph_module.graph.nodes):
+            if node.op != "call_function" or not node.users:
+                continue
+            if _is_empty(node):
+                inline(graph_module, node, _nothing(fake(node)))
+                modified = True
+            elif _aten(node) in _REDUCTIONS and (replacement := whole_of_zero_dim(node)):
+                inline(graph_module, node, replacement)
+                modified = True
+        result = super().__call__(graph_module)
+        if modified:
+            graph_module.graph.eliminate_dead_code()
+            graph_module.recompile()
+        return PassResult(graph_module, modified or result.modified)
+
+
+def _aten(node: Node) -> str:
+    return str(getattr(overload_of(node.target), "__name__", ""))
+
+
+def _is_empty(node: Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and node.target is not operator.getitem
+        and getattr(overload_of(node.target), "namespace", "") == "aten"
+        and _aten(node) != "full.default"
+        and all(isinstance(size, int) for size in value.shape)
+        and value.numel() == 0
+        and bool(node.all_input_nodes)
+    )
+
+
+def _nothing(value: torch.Tensor) -> Replacement:
+    shape, dtype = list(value.shape), value.dtype
+    return lambda *_: torch.full(shape, 0, dtype=dtype)

@@ -29,6 +29,7 @@ from edgeproof.coreai.partition.boundary import NARROWED, boundary_reason
 from edgeproof.coreai.partition.variants import unsupported_variant_reason
 from edgeproof.coreai.passes.decompositions import decompose_outside_core_aten
 from edgeproof.coreai.passes.narrow import narrows
+from edgeproof.coreai.passes.outputs import with_plain_outputs
 from edgeproof.coreai.targets import resolver_key
 
 BACKEND_ID = CoreAIBackend.__name__
@@ -99,8 +100,11 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Take apart the operators outside Core ATen that the edge dialect would refuse."""
-        return decompose_outside_core_aten(exported_program)
+        """Take apart the operators outside Core ATen that the edge dialect would refuse.
+
+        And name no type of ``torch.return_types`` among the outputs, which it could not write down.
+        """
+        return with_plain_outputs(decompose_outside_core_aten(exported_program))
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram

@@ -81,9 +81,7 @@ def test_the_backend_is_registered_and_asking_again_changes_nothing(coreai_lab: 
     ],
 )
 @pytest.mark.parametrize("shape", ["(2, 3)", "()", "(0, 3)", "(1,)"])
-def test_what_crosses_the_boundary(
-    coreai_lab: Lab, dtype: str, function: str, shape: str
-) -> None:
+def test_what_crosses_the_boundary(coreai_lab: Lab, dtype: str, function: str, shape: str) -> None:
     off = run(
         coreai_lab,
         f"""
@@ -395,9 +393,7 @@ except Exception as fault:
         ("{'coreai_cash_dir': 'x'}", "there is no option 'coreai_cash_dir'"),
     ],
 )
-def test_load_time_options_are_honoured_or_refused(
-    coreai_lab: Lab, given: str, says: str
-) -> None:
+def test_load_time_options_are_honoured_or_refused(coreai_lab: Lab, given: str, says: str) -> None:
     said = run(
         coreai_lab,
         f"""

@@ -41,3 +41,18 @@ def lower(
         transform_passes=list(default_passes() if passes is None else passes),
         generate_etrecord=generate_etrecord,
     )
+
+
+def lower_released(
+    programs: ExportedProgram | dict[str, ExportedProgram], *, generate_etrecord: bool = False
+) -> EdgeProgramManager:
+    """The same with the Core AI backend that the executorch wheel brings, to show the difference."""
+    from executorch.backends.apple import coreai as released
+
+    return to_edge_transform_and_lower(
+        programs,
+        partitioner=[released.CoreAIPartitioner()],
+        compile_config=released.get_default_compile_config(),
+        transform_passes=released.get_default_passes(),
+        generate_etrecord=generate_etrecord,
+    )

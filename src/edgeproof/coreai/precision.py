@@ -46,6 +46,8 @@ QUANTIZED: Mapping[str, Callable[[], Any]] = MappingProxyType({"w8a8": _w8a8, "w
 """By the name of a mode, what makes its ``coreai_opt.quantization.QuantizerConfig``: weights and activations
 in eight bits, weights alone in eight, or in four."""
 
+PRECISIONS = ("fp32", "fp16", *QUANTIZED)
+
 
 def quantize(
     module: torch.nn.Module,

@@ -16,10 +16,10 @@ from executorch.backends.test.harness.stages import (
 )
 from torch.export.exported_program import ExportedProgram
 
-from edgeproof.coreai.lowering import lower
-from edgeproof.coreai.partition import CoreAIPartitioner
-from edgeproof.coreai.precision import quantize, to_half
+from edgeproof.coreai.lowering import lower, lower_released
+from edgeproof.coreai.precision import PRECISIONS, QUANTIZED, quantize, to_half
 from edgeproof.coreai.runtime import install_runtime, last_error
+from edgeproof.errors import UsageError
 
 
 class CoreAIQuantize(Quantize):  # type: ignore[misc]
@@ -55,25 +55,28 @@ class CoreAIQuantize(Quantize):  # type: ignore[misc]
 
 
 class CoreAILower(ToEdgeTransformAndLower):  # type: ignore[misc]
-    """Lowers with our partitioner and passes; with ``half`` in half precision, inputs and outputs as were.
+    """Lowers with ``lowering``; with ``half`` in half precision, inputs and outputs as they were.
 
     Made of the exported program, which stays as it is: the harness takes its answers as the reference, so
     half precision is held against single, and an operator that eager PyTorch lacks in half has one too.
     """
 
-    def __init__(self, *, half: bool = False, partitioner: CoreAIPartitioner | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        half: bool = False,
+        lowering: Callable[..., Any] = lower,
+    ) -> None:
         self.half = half
-        self.partitioner = partitioner or CoreAIPartitioner()
+        self.lowering = lowering
         self.edge_dialect_program: Any = None
 
     def run(
         self, artifact: ExportedProgram, inputs: Any = None, generate_etrecord: bool = False
     ) -> None:
         """Lower the exported program."""
-        self.edge_dialect_program = lower(
-            to_half(artifact) if self.half else artifact,
-            partitioner=self.partitioner,
-            generate_etrecord=generate_etrecord,
+        self.edge_dialect_program = self.lowering(
+            to_half(artifact) if self.half else artifact, generate_etrecord=generate_etrecord
         )
 
 
@@ -104,7 +107,7 @@ class CoreAITester(Tester):  # type: ignore[misc]
     """Takes a module through the harness's stages to Core AI's answers.
 
     ``precision`` is ``fp32``, ``fp16``, or a mode of ``QUANTIZED``; ``cache_dir`` where this tester's
-    specialized models go.
+    specialized models go. With ``released`` it lowers with the executorch wheel's own Core AI backend.
     """
 
     def __init__(
@@ -114,13 +117,18 @@ class CoreAITester(Tester):  # type: ignore[misc]
         dynamic_shapes: Any = None,
         *,
         precision: str = "fp32",
+        released: bool = False,
         cache_dir: str | Path | None = None,
     ) -> None:
         stages: dict[StageType, Callable[..., Any]] = Tester.default_stage_classes()
         stages[StageType.TO_EDGE_TRANSFORM_AND_LOWER] = lambda: CoreAILower(
-            half=precision == "fp16"
+            half=precision == "fp16", lowering=lower_released if released else lower
         )
         stages[StageType.SERIALIZE] = lambda: CoreAISerialize(cache_dir)
-        if precision not in ("fp32", "fp16"):
+        if precision not in PRECISIONS:
+            raise UsageError(
+                f"there is no precision {precision!r}", mend=f"there are {', '.join(PRECISIONS)}"
+            )
+        if precision in QUANTIZED:
             stages[StageType.QUANTIZE] = lambda: CoreAIQuantize(precision)
         super().__init__(module, example_inputs, stages, dynamic_shapes=dynamic_shapes)

@@ -5,9 +5,11 @@ The suites come in the executorch wheel and are run as they are there::
     python -m pytest -c /dev/null -p edgeproof.coreai.upstream_suite \\
         --pyargs executorch.backends.test.suite.operators -m flow_coreai_fp16 -n 2 --timeout 120
 
-Where upstream's rules let something pass that was not proved, this plugin is stricter: a case that is
-delegated runs whatever its operators are, and a run whose tests all were skipped, or in which no test ran,
-is not a success.
+Our flows are ``coreai_fp32``, ``coreai_fp16``, ``coreai_w8a8``, ``coreai_w8`` and ``coreai_w4``;
+``coreai_upstream_fp32`` and so on lower with what the wheel brings, and run on our delegate all the same.
+For ours the plugin is stricter than the suites: a case runs whatever operators it has, where the suites skip
+what the portable kernels lack although it may be delegated. A model with nothing to quantize is skipped,
+with that reason. Every test has a cache of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -24,10 +27,8 @@ from executorch.backends.test.suite import flow as flows
 from executorch.backends.test.suite import runner
 from torch._export import utils as export_utils
 
-from edgeproof.coreai.precision import QUANTIZED, NothingToQuantizeError
+from edgeproof.coreai.precision import PRECISIONS, QUANTIZED, NothingToQuantizeError
 from edgeproof.coreai.tester import CoreAIQuantize, CoreAITester
-
-PRECISIONS = ("fp32", "fp16", *QUANTIZED)
 
 # What has no right answer, with the reason; parts of the names of tests.
 _NO_RIGHT_ANSWER: dict[str, str] = {}
@@ -35,35 +36,44 @@ _NO_RIGHT_ANSWER: dict[str, str] = {}
 _folder: str | None = None
 
 
-def _flow(precision: str) -> Any:
+def _flow(precision: str, *, released: bool) -> Any:
     quantized = precision in QUANTIZED
     return flows.TestFlow(
-        f"coreai_{precision}",
-        backend="coreai",
-        tester_factory=functools.partial(_tester, precision),
+        f"coreai_upstream_{precision}" if released else f"coreai_{precision}",
+        backend="coreai_upstream" if released else "coreai",
+        tester_factory=functools.partial(_tester, precision, released),
         quantize=quantized,
         quantize_stage_factory=functools.partial(CoreAIQuantize, precision) if quantized else None,
         skip_patterns=list(_NO_RIGHT_ANSWER),
     )
 
 
-def _tester(precision: str, module: torch.nn.Module, inputs: Any, **options: Any) -> CoreAITester:
-    return CoreAITester(module, inputs, precision=precision, cache_dir=_folder, **options)
+def _tester(
+    precision: str, released: bool, module: torch.nn.Module, inputs: Any, **options: Any
+) -> CoreAITester:
+    return CoreAITester(
+        module, inputs, precision=precision, released=released, cache_dir=_folder, **options
+    )
 
 
 def _register(released: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
     @functools.wraps(released)
     def all_flows() -> dict[str, Any]:
-        ours = [_flow(precision) for precision in PRECISIONS]
+        ours = [_flow(p, released=r) for r in (False, True) for p in PRECISIONS]
         return {**released(), **{flow.name: flow for flow in ours}}
 
     return all_flows
 
 
-def _skipping_what_cannot_be_quantized(run_test: Callable[..., Any]) -> Callable[..., Any]:
+def _stricter(run_test: Callable[..., Any]) -> Callable[..., Any]:
+    """``run_test`` with our rules for our flows."""
+
     @functools.wraps(run_test)
-    def run(*args: Any, **options: Any) -> Any:
-        summary = run_test(*args, **options)
+    def run(model: Any, inputs: Any, flow: Any, *args: Any, **options: Any) -> Any:
+        ours = flow.backend == "coreai"
+        skips = (lambda program: False) if ours else runner._graph_has_unsupported_patterns
+        with mock.patch.object(runner, "_graph_has_unsupported_patterns", skips):
+            summary = run_test(model, inputs, flow, *args, **options)
         if isinstance(summary.error, NothingToQuantizeError):
             pytest.skip(summary.error.message)
         return summary
@@ -73,10 +83,7 @@ def _skipping_what_cannot_be_quantized(run_test: Callable[..., Any]) -> Callable
 
 # Before the suites' conftest is imported, which asks for the flows and keeps these functions.
 flows.all_flows = _register(flows.all_flows)
-runner.run_test = _skipping_what_cannot_be_quantized(runner.run_test)
-# It skips whatever has a 3d convolution, since the portable kernels have none, delegated or not. What has
-# no kernel and is not delegated fails to load, and is reported as that.
-runner._graph_has_unsupported_patterns = lambda program: False
+runner.run_test = _stricter(runner.run_test)
 # Torch looks through its operators for the composite ones every time it exports, a second for each test.
 # They do not change while tests run.
 export_utils._collect_all_valid_cia_ops = functools.cache(export_utils._collect_all_valid_cia_ops)

@@ -28,7 +28,9 @@ def _adaptive_max_pool(rank: int) -> Callable[..., tuple[torch.Tensor, torch.Ten
     return decomposition
 
 
-def median_dim(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def median_dim(
+    x: torch.Tensor, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The lower median along ``dim`` and where it stands; NaN if there is one."""
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
@@ -95,6 +97,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.exp2.default: exp2,
 }
 """What is taken apart, and how; an operator on dynamic sizes may be left as it is (``NotImplemented``)."""
+
 
 def decompose_outside_core_aten(program: ExportedProgram) -> ExportedProgram:
     """``program`` with the operators of ``DECOMPOSITIONS`` taken apart; the same object if it has none."""

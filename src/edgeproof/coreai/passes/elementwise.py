@@ -104,7 +104,11 @@ def divide(node: Node) -> Replacement | None:
     """Rounded division: truncated as the truncated quotient, floored with infinite divisors put right."""
     dtype = node.meta["val"].dtype
     mode = "floor" if "floor" in str(node.target) else node.kwargs.get("rounding_mode")
-    if not dtype.is_floating_point or mode not in ("floor", "trunc") or dtype not in _INTEGER_BEFORE:
+    if (
+        not dtype.is_floating_point
+        or mode not in ("floor", "trunc")
+        or dtype not in _INTEGER_BEFORE
+    ):
         return None
     limit = torch.tensor(_INTEGER_BEFORE[dtype], dtype=dtype)
     inf = torch.tensor(float("inf"), dtype=dtype)
@@ -121,7 +125,9 @@ def divide(node: Node) -> Replacement | None:
         floored = torch.floor_divide(x, y)
         finite = torch.logical_and(torch.lt(torch.abs(x), inf), torch.ne(x, 0.0))
         apart = torch.ne(torch.lt(x, 0.0), torch.lt(y, 0.0))
-        just_below = torch.logical_and(torch.logical_and(finite, apart), torch.eq(torch.abs(y), inf))
+        just_below = torch.logical_and(
+            torch.logical_and(finite, apart), torch.eq(torch.abs(y), inf)
+        )
         return torch.where(just_below, torch.full_like(floored, -1.0), floored)
 
     return replacement
@@ -165,7 +171,11 @@ def clamp(node: Node) -> Replacement | None:
         result = known[node.args[0]].to(dtype)
         for bound, limit in ((low, torch.maximum), (high, torch.minimum)):
             if bound is not None:
-                given = known[bound].to(dtype) if isinstance(bound, Node) else torch.tensor(bound, dtype=dtype)
+                given = (
+                    known[bound].to(dtype)
+                    if isinstance(bound, Node)
+                    else torch.tensor(bound, dtype=dtype)
+                )
                 result = limit(result, given)
         return result
 

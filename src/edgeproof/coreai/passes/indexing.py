@@ -74,7 +74,10 @@ def _expanded(node: Node, shape: tuple[int, ...]) -> Replacement:
         known = _named(node, tensors)
         values = known[node.args[2]]
         factors = [
-            wanted // (values.shape[d - len(shape) + values.dim()] if d >= len(shape) - values.dim() else 1)
+            wanted
+            // (
+                values.shape[d - len(shape) + values.dim()] if d >= len(shape) - values.dim() else 1
+            )
             for d, wanted in enumerate(shape)
         ]
         return torch.ops.aten.index_put.default(

@@ -25,7 +25,12 @@ from edgeproof.coreai.targets import resolver_key
 
 NARROWER = {torch.int64: torch.int32, torch.float64: torch.float32}
 
-_POSITIONS: dict[str, int | None] = {"argmax.default": None, "topk.default": 1, "max.dim": 1, "min.dim": 1}
+_POSITIONS: dict[str, int | None] = {
+    "argmax.default": None,
+    "topk.default": 1,
+    "max.dim": 1,
+    "min.dim": 1,
+}
 """Operators with positions for results, and which of their results these are (``None``: the only one)."""
 
 _LIMIT = 2**31
@@ -142,7 +147,9 @@ class _Narrowing:
                 continue
             users = list(source.users)
             with source.graph.inserting_after(source):
-                narrow = source.graph.call_function(self._to_copy, (source,), {"dtype": torch.int32})
+                narrow = source.graph.call_function(
+                    self._to_copy, (source,), {"dtype": torch.int32}
+                )
             narrow.meta["val"] = fake(source).to(torch.int32)
             with source.graph.inserting_after(narrow):
                 wide = source.graph.call_function(self._to_copy, (narrow,), {"dtype": torch.int64})

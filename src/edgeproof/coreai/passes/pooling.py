@@ -77,7 +77,9 @@ def max_pool(node: Node) -> Replacement | None:
     out = list(node.meta["val"][0].shape[-rank:])
     if not all(isinstance(size, int) for size in (*x.shape[-rank - 1 :], *out)):
         return None
-    if not x.dtype.is_floating_point or any(user.target is not operator.getitem for user in node.users):
+    if not x.dtype.is_floating_point or any(
+        user.target is not operator.getitem for user in node.users
+    ):
         return None
     sizes = list(x.shape[-rank:])
     beyond = torch.tensor(math.prod(sizes), dtype=torch.int32)
@@ -198,7 +200,9 @@ def _pads(
     return pads
 
 
-def _window_counts(size: int, out: int, kernel: int, stride: int, padding: int, *, include: bool) -> torch.Tensor:
+def _window_counts(
+    size: int, out: int, kernel: int, stride: int, padding: int, *, include: bool
+) -> torch.Tensor:
     """By how much PyTorch divides along one dim, for each output position.
 
     Windows end at the padded edge (``ceil_mode`` lets them start further out than they end); without

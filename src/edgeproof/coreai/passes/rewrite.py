@@ -115,6 +115,7 @@ def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
         )
         for value in values
     )
+
     def of_all(values: Sequence[Any]) -> Any:
         return replacement(*values)
 

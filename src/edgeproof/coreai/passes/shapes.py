@@ -31,7 +31,10 @@ def cast(node: Node) -> Replacement | None:
     x, dtype = fake(node.args[0]).dtype, node.meta["val"].dtype
     if x.is_floating_point or x == torch.bool or dtype not in _BITS or x not in _BITS:
         return None
-    if torch.iinfo(x).min >= torch.iinfo(dtype).min and torch.iinfo(x).max <= torch.iinfo(dtype).max:
+    if (
+        torch.iinfo(x).min >= torch.iinfo(dtype).min
+        and torch.iinfo(x).max <= torch.iinfo(dtype).max
+    ):
         return None
     bits, offset = _BITS[dtype], -torch.iinfo(dtype).min
 

@@ -12,6 +12,8 @@ from edgeproof.coreai.runtime.errors import Code, DelegateError
 
 # What coreai.runtime can compute on where it is not the operating system's own.
 _UNITS_HERE = ("cpu", "cpu_only")
+# kMaxOptionValueLength in runtime/backend/options.h, with the end mark: longer values lose their end.
+_LONGEST = 255
 _UNITS_OF_APPLE = ("gpu", "neural_engine", "ane", "cpu_and_gpu", "cpu_and_ne", "all")
 
 
@@ -46,6 +48,11 @@ def parse(given: Mapping[str, Any]) -> LoadOptions:
     # coreai_expect_frequent_reshapes trades memory for speed when shapes change, where a model is
     # specialized for a shape. Here it is specialized once, for all shapes: the wish is granted as it is.
     folder = given.get("coreai_cache_dir", "")
+    if len(folder.encode()) >= _LONGEST:
+        raise _refused(
+            f"coreai_cache_dir is longer than the {_LONGEST - 1} bytes that ExecuTorch passes on, and may "
+            "have been cut short"
+        )
     return LoadOptions(
         cache_dir=Path(folder).expanduser().absolute() if folder else None,
         share_model=given.get("coreai_share_multifunction_model", False),

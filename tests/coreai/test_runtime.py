@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -162,7 +163,7 @@ result = [method.execute((torch.ones(3),))[0].tolist() for _ in range(3)]
         assert answers == [[22, 42, 62], [24, 44, 64], [26, 46, 66]]
     else:
         # ExecuTorch does not store the first value of what it keeps: upstream's fault, seen here.
-        assert [b[0] - a[0] for a, b in zip(answers, answers[1:], strict=False)] == [2, 2]
+        assert [b[0] - a[0] for a, b in pairwise(answers)] == [2, 2]
 
 
 def test_two_loads_of_a_program_do_not_share_what_they_keep(coreai_lab: Lab) -> None:

@@ -169,9 +169,13 @@ def _compiler() -> str:
         found = shutil.which(candidate)
         if found:
             return found
-    what = f"$CXX names {named[0]!r}, which" if named else f"none of {', '.join(_COMPILERS)}"
+    what = (
+        f"{named[0]!r}, which $CXX names, was not found"
+        if named
+        else f"none of {', '.join(_COMPILERS)} was found"
+    )
     raise NativeBuildError(
-        f"a C++ compiler is needed and {what} was not found",
+        f"a C++ compiler is needed and {what}",
         mend="install one: apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora), "
         "xcode-select --install (macOS)",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def write(
         metadata.creation_date = date
 
     asset.update_metadata(stamp)
+    _put_in_order(path / "metadata.json")
     for name, content in first_values(edge_program, interface):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
@@ -47,6 +49,12 @@ def write(
         if file.is_file()
     }
     return bundle_hash(files)
+
+
+def _put_in_order(metadata: Path) -> None:
+    """Write a JSON file with its keys sorted: Core AI writes them in another order in each process."""
+    entries = json.loads(metadata.read_text(encoding="utf-8"))
+    metadata.write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _date() -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from edgeproof.flows.registry import all_flows
+from edgeproof.flows.registry import in_smoke
 from edgeproof.plan.stage import Stage
 from tests.integration.conftest import SCHEMA, Ran
 
@@ -20,17 +20,21 @@ RUNS = {
     "openvino_int8",
     "qnn_fp16",
     "qnn_8a8w",
+    "coreai_fp32",
+    "coreai_fp16",
+    "coreai_w8a8",
+    "coreai_w8",
 }
-LOWERS = {"coreml_fp32", "coreml_fp16", "coreai_fp32"}
+LOWERS = {"coreml_fp32", "coreml_fp16"}
 
 
 def test_it_ends_0_with_a_row_for_every_flow(smoke: Ran) -> None:
     assert smoke.code == 0, smoke.out
     assert "gate: holds" in smoke.out
     rows = {line.split()[0]: line for line in smoke.out.splitlines() if line.strip()}
-    for name in all_flows():
+    for name in in_smoke():
         assert name in rows
-    assert {c["flow"] for c in smoke.report["cells"]} == set(all_flows()) == RUNS | LOWERS
+    assert {c["flow"] for c in smoke.report["cells"]} == set(in_smoke()) == RUNS | LOWERS
 
 
 def test_every_backend_that_runs_here_passed(smoke: Ran) -> None:
@@ -55,8 +59,19 @@ def test_what_lowers_only_is_a_declared_not_run_with_its_payload_opened(smoke: R
         (payload,) = cells[flow]["evidence"]["payload"]["payloads"]
         assert list(payload["float_operations"]) == [dtype]
         assert len(payload["inputs"]) == len(payload["outputs"]) == 1
-    (asset,) = cells["coreai_fp32"]["evidence"]["payload"]["assets"]
-    assert asset["files"] == 3
+
+
+def test_the_assets_of_core_ai_are_read_back(smoke: Ran) -> None:
+    cells = {c["flow"]: c for c in smoke.report["cells"]}
+    for flow in ("coreai_fp32", "coreai_fp16", "coreai_w8a8", "coreai_w8"):
+        for asset in cells[flow]["evidence"]["payload"]["assets"]:
+            assert len(asset["files"]) == 3
+            assert min(asset["files"].values()) > 0
+    for flow in ("coreai_w8a8", "coreai_w8"):
+        assert cells[flow]["evidence"]["quantized_nodes"] > 50
+        assert (
+            cells[flow]["evidence"]["pte_bytes"] < cells["coreai_fp32"]["evidence"]["pte_bytes"] / 2
+        )
 
 
 def test_delegates_took_nearly_all_of_the_graph(smoke: Ran) -> None:

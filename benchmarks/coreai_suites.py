@@ -1,0 +1,184 @@
+"""Runs upstream's operator or model suite in our Core AI flows, and publishes the ledger.
+
+Every case of every flow with its outcome, the reason where it did not pass, and how many nodes were delegated;
+versions, date and the command; and, where the flow of the wheel's own lowering is among them, whether ours
+delegates no less over the cases which that one gets right. The models take half an hour a flow.
+
+    python benchmarks/coreai_suites.py operators docs/results/coreai-operators.json fp32 upstream_fp32
+
+A flow that was run before stays in the file until it is run again. Ends 1 when a case of ours failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uv
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+SUITES = "executorch.backends.test.suite"
+SECONDS = {"operators": 120, "models": 1200}
+PACKAGES = (
+    "executorch",
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "coreai-core",
+    "coreai-torch",
+    "coreai-opt",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suite", choices=sorted(SECONDS))
+    parser.add_argument("ledger", type=Path)
+    parser.add_argument("flows", nargs="+", help="fp32, fp16, w8a8, w8, w4, or upstream_fp32 ...")
+    parser.add_argument("--workers", default="2")
+    parser.add_argument("-k", dest="chosen", default="")
+    given = parser.parse_args()
+    python = subject()
+    ledger = json.loads(given.ledger.read_text()) if given.ledger.exists() else {"flows": {}}
+    with tempfile.TemporaryDirectory() as tools:
+        wanted = ("pytest", "pytest-xdist", "pytest-timeout", "pytest-json-report")
+        install = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
+        subprocess.run([*install, "--target", tools, *wanted], check=True)
+        for flow in given.flows:
+            found = run(python, tools, given.suite, flow, given.workers, given.chosen)
+            ledger["suite"] = f"{SUITES}.{given.suite}"
+            ledger["flows"][f"coreai_{flow}"] = found
+            print(f"coreai_{flow}: {found['summary']} in {found['seconds']} s")
+            given.ledger.parent.mkdir(parents=True, exist_ok=True)
+            given.ledger.write_text(json.dumps(ledger, indent=1, sort_keys=True) + "\n")
+    for line in compared(ledger["flows"]):
+        print(line)
+    ours = [ledger["flows"][f"coreai_{flow}"] for flow in given.flows if "upstream" not in flow]
+    return int(any(set(found["summary"]) - {"passed", "skipped"} for found in ours))
+
+
+def subject() -> str:
+    edgeproof = [sys.executable, "-m", "edgeproof", "subjects"]
+    subprocess.run([*edgeproof, "make", "coreai"], check=True, stdout=subprocess.DEVNULL)
+    path = subprocess.run(
+        [*edgeproof, "path", "coreai"], check=True, capture_output=True, text=True
+    )
+    return path.stdout.strip()
+
+
+def run(
+    python: str, tools: str, suite: str, flow: str, workers: str, chosen: str
+) -> dict[str, Any]:
+    """One flow through the suite, as its command line is documented."""
+    arguments = [
+        *("-c", "/dev/null", "-p", "edgeproof.coreai.upstream_suite"),
+        *("--pyargs", f"{SUITES}.{suite}", "-m", f"flow_coreai_{flow}"),
+        *("-n", workers, "--timeout", str(SECONDS[suite])),
+        *(["-k", chosen] if chosen else []),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        start = time.monotonic()
+        done = subprocess.run(
+            [
+                python,
+                "-m",
+                "pytest",
+                *arguments,
+                "-q",
+                "--json-report",
+                f"--json-report-file={report}",
+            ],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), tools])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        seconds = round(time.monotonic() - start)
+        print(done.stdout.strip().splitlines()[-1])
+        tests = json.loads(report.read_text())["tests"]
+    cases = {}
+    for test in tests:
+        nodes = sum(
+            int(s.get("Delegated Nodes") or 0) for s in test.get("metadata", {}).get("subtests", [])
+        )
+        case = {"outcome": test["outcome"], "delegated_nodes": nodes}
+        if test["outcome"] != "passed":
+            case["reason"] = reason(test)
+        cases[
+            test["nodeid"]
+            .split("::")[1]
+            .replace(f"coreai_{flow}-", "")
+            .replace(f"[coreai_{flow}]", "")
+        ] = case
+    summary: dict[str, int] = {}
+    for case in cases.values():
+        summary[case["outcome"]] = summary.get(case["outcome"], 0) + 1
+    return {
+        "command": " ".join(["python", "-m", "pytest", *arguments]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": versions(python),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "seconds": seconds,
+        "summary": summary,
+        "cases_with_a_delegate": sum(case["delegated_nodes"] > 0 for case in cases.values()),
+        "delegated_nodes": sum(case["delegated_nodes"] for case in cases.values()),
+        "cases": cases,
+    }
+
+
+def reason(test: dict[str, Any]) -> str:
+    """Why a test was skipped or failed: what the suite wrote down, else the last line of what was raised."""
+    for subtest in test.get("metadata", {}).get("subtests", []):
+        if subtest.get("Error"):
+            return f"{subtest['Result Detail']}: {subtest['Error'].splitlines()[0]}"
+    for phase in ("call", "setup"):
+        said = str(test.get(phase, {}).get("longrepr", ""))
+        if said:
+            return said.strip("()'\"").splitlines()[-1][-300:]
+    return ""
+
+
+def versions(python: str) -> dict[str, str]:
+    code = (
+        "import json, sys; from importlib.metadata import version, PackageNotFoundError\n"
+        "def v(n):\n try: return version(n)\n except PackageNotFoundError: return 'not there'\n"
+        f"print(json.dumps({{n: v(n) for n in {PACKAGES!r}}} | {{'python': sys.version.split()[0]}}))"
+    )
+    told = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    found: dict[str, str] = json.loads(told.stdout)
+    return found
+
+
+def compared(flows: dict[str, Any]) -> list[str]:
+    """Ours beside the released lowering, over the cases that the released one gets right."""
+    lines = []
+    for name, ours in flows.items():
+        released = flows.get(name.replace("coreai_", "coreai_upstream_", 1))
+        if released is None:
+            continue
+        right = [case for case, found in released["cases"].items() if found["outcome"] == "passed"]
+        numbers = []
+        for found in (ours, released):
+            nodes = [found["cases"].get(case, {}).get("delegated_nodes", 0) for case in right]
+            numbers.append((sum(n > 0 for n in nodes), sum(nodes)))
+        lines.append(
+            f"{name}: of {len(right)} cases that the released lowering gets right, ours delegates in "
+            f"{numbers[0][0]} (released: {numbers[1][0]}), {numbers[0][1]} nodes ({numbers[1][1]})"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

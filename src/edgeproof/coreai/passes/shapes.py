@@ -9,7 +9,7 @@ import torch
 from executorch.exir.pass_base import PassResult
 from torch.fx import GraphModule, Node
 
-from edgeproof.coreai.graph import argument, fake, overload_of
+from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
 from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, inline
 
 
@@ -96,6 +96,40 @@ def sort(node: Node) -> Replacement | None:
     return lambda x: torch.topk(x, size, dim, descending, True)
 
 
+def arg_extremum(node: Node) -> Replacement | None:
+    """PyTorch answers the position of the first NaN, Core AI of the best number: both are asked for."""
+    x, name = fake(node.args[0]), overload_name(node)
+    if not x.dtype.is_floating_point or x.dim() == 0:
+        return None
+    if name == "argmax.default":
+        dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+        return lambda x: _first_nan_or(x, torch.argmax(x, dim, keepdim), dim, keepdim)
+    used = any(user.args[1] == 1 and user.users for user in node.users)
+    dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+    if not used:
+        return None
+    op = overload_of(node.target)
+
+    def replacement(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, positions = op(x, dim, keepdim)
+        return values, _first_nan_or(x, positions, dim, keepdim)
+
+    return replacement
+
+
+def _first_nan_or(
+    x: torch.Tensor, positions: torch.Tensor, dim: int | None, keepdim: bool
+) -> torch.Tensor:
+    nan = torch.ne(x, x)
+    first = torch.argmax(nan.to(torch.float32), dim, keepdim).to(torch.int32)
+    if dim is None:
+        has_nan = torch.any(nan)
+        has_nan = has_nan.view([1] * x.dim()) if keepdim else has_nan
+    else:
+        has_nan = torch.any(nan, dim, keepdim)
+    return torch.where(has_nan, first, positions.to(torch.int32)).to(torch.int64)
+
+
 def addmm(node: Node) -> Replacement | None:
     """With a beta of zero the added matrix does not count, not even its NaN."""
     if argument(node, "beta") != 0:
@@ -110,7 +144,7 @@ def addmm(node: Node) -> Replacement | None:
     return replacement
 
 
-_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim",
+ZERO_DIM_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim", "mean.default", "argmax.default",
     "_softmax.default", "sum.dim_IntList", "mean.dim", "amax.default", "amin.default")  # fmt: skip
 
 
@@ -124,6 +158,7 @@ class RewriteCornersPass(RewritePass):
         Rewrite(("any.default", "any.dim", "any.dims"), any_),
         Rewrite(("amax.default", "amin.default"), extremum_of_bool),
         Rewrite(("sort.default",), sort),
+        Rewrite(("argmax.default", "max.dim", "min.dim"), arg_extremum),
         Rewrite(("addmm.default",), addmm),
     )
 
@@ -135,7 +170,7 @@ class RewriteCornersPass(RewritePass):
             if _is_empty(node):
                 inline(graph_module, node, _nothing(fake(node)))
                 modified = True
-            elif _aten(node) in _REDUCTIONS and (replacement := whole_of_zero_dim(node)):
+            elif overload_name(node) in ZERO_DIM_REDUCTIONS and (replacement := whole_of_zero_dim(node)):
                 inline(graph_module, node, replacement)
                 modified = True
         result = super().__call__(graph_module)

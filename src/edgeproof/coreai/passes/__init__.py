@@ -16,6 +16,7 @@ from edgeproof.coreai.passes.attention import RewriteAttentionPass
 from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
 from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
 from edgeproof.coreai.passes.indexing import RewriteIndexingPass
+from edgeproof.coreai.passes.missing import RewriteMissingPass
 from edgeproof.coreai.passes.narrow import NarrowDtypesPass
 from edgeproof.coreai.passes.normalization import RewriteNormalizationPass
 from edgeproof.coreai.passes.normalize import NormalizeCoreAIOpArgsPass
@@ -32,6 +33,7 @@ __all__ = [
     "RewriteCornersPass",
     "RewriteElementwisePass",
     "RewriteIndexingPass",
+    "RewriteMissingPass",
     "RewriteNormalizationPass",
     "RewritePoolsPass",
     "RewriteResizingPass",
@@ -44,6 +46,7 @@ def default_passes() -> list[Callable[[GraphModule], Any]]:
     """The passes that make a program right for Core AI, in their order."""
     return [
         NormalizeCoreAIOpArgsPass(),
+        RewriteMissingPass(),
         RewriteCornersPass(),
         RewritePoolsPass(),
         RewriteAdaptivePoolsPass(),

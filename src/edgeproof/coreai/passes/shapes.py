@@ -99,11 +99,14 @@ def sort(node: Node) -> Replacement | None:
 def arg_extremum(node: Node) -> Replacement | None:
     """PyTorch answers the position of the first NaN, Core AI of the best number: both are asked for."""
     x, name = fake(node.args[0]), overload_name(node)
-    if not x.dtype.is_floating_point or x.dim() == 0:
+    if x.dim() == 0:
         return None
-    if name == "argmax.default":
-        dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
-        return lambda x: _first_nan_or(x, torch.argmax(x, dim, keepdim), dim, keepdim)
+    if name in ("argmax.default", "argmin.default"):
+        return _arg(node, least=name == "argmin.default")
+    if x.dtype == torch.bool:
+        return _of_bools_as_integers(node)
+    if not x.dtype.is_floating_point:
+        return None
     used = any(user.args[1] == 1 and user.users for user in node.users)
     dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
     if not used:
@@ -117,16 +120,43 @@ def arg_extremum(node: Node) -> Replacement | None:
     return replacement
 
 
+def _arg(node: Node, *, least: bool) -> Replacement | None:
+    dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+    real = fake(node.args[0]).dtype.is_floating_point
+    rank = fake(node.args[0]).dim()
+    whole = dim is None and keepdim
+    if not (real or least or whole):
+        return None
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        kept = keepdim and not whole
+        turned = x
+        if least:
+            turned = torch.neg(x) if real else torch.bitwise_xor(x, torch.full((), -1, dtype=x.dtype))
+        positions = torch.argmax(turned, dim, kept)
+        if real:
+            positions = _first_nan_or(x, positions, dim, kept)
+        return torch.ops.aten.view.default(positions, [1] * rank) if whole else positions
+
+    return replacement
+
+
+def _of_bools_as_integers(node: Node) -> Replacement:
+    op, rest = overload_of(node.target), node.args[1:]
+
+    def replacement(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, positions = op(x.to(torch.int32), *rest)
+        return values.to(torch.bool), positions
+
+    return replacement
+
+
 def _first_nan_or(
     x: torch.Tensor, positions: torch.Tensor, dim: int | None, keepdim: bool
 ) -> torch.Tensor:
     nan = torch.ne(x, x)
     first = torch.argmax(nan.to(torch.float32), dim, keepdim).to(torch.int32)
-    if dim is None:
-        has_nan = torch.any(nan)
-        has_nan = has_nan.view([1] * x.dim()) if keepdim else has_nan
-    else:
-        has_nan = torch.any(nan, dim, keepdim)
+    has_nan = torch.any(nan) if dim is None else torch.any(nan, dim, keepdim)
     return torch.where(has_nan, first, positions.to(torch.int32)).to(torch.int64)
 
 
@@ -158,7 +188,7 @@ class RewriteCornersPass(RewritePass):
         Rewrite(("any.default", "any.dim", "any.dims"), any_),
         Rewrite(("amax.default", "amin.default"), extremum_of_bool),
         Rewrite(("sort.default",), sort),
-        Rewrite(("argmax.default", "max.dim", "min.dim"), arg_extremum),
+        Rewrite(("argmax.default", "argmin.default", "max.dim", "min.dim"), arg_extremum),
         Rewrite(("addmm.default",), addmm),
     )
 

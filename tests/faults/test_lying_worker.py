@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ for line in sys.stdin:
             os.close(1)
             time.sleep(60)
         elif line == "LEAVE":
+            os._exit(7)
+        elif line == "LATER":
+            sys.stdin.readline()
             os._exit(7)
         elif line == "DIE SLOWLY":
             with open(sys.argv[-1], "w") as crash:
@@ -120,7 +124,7 @@ def told(
     **ending: Any,
 ) -> list[str]:
     """What an honest worker says of a cell, but for what is given."""
-    events: list[dict[str, Any]] = [{"event": "imported", "seconds": 0.1}]
+    events: list[dict[str, Any]] = [{"event": "taken"}, {"event": "imported", "seconds": 0.1}]
     for stage in stages:
         events.append({"event": "stage_started", "stage": stage})
         events.append(
@@ -132,7 +136,11 @@ def told(
                 "skipped": stage in skipped,
             }
         )
-    measured = {"outputs": [row()] if outputs is None else outputs, "nodes": 1}
+    measured = {
+        "outputs": [row()] if outputs is None else outputs,
+        "compared": {"points": ["example"], "outputs": 1},
+        "nodes": 1,
+    }
     events.append(
         {
             "event": "ended",
@@ -329,19 +337,114 @@ def test_what_was_not_proved_fails(run: Run, lie: str) -> None:
     assert result.reason
 
 
-@pytest.mark.parametrize("exported", [None, [], "fine", [{}], [row(rms_error=1.0)]])
+COMPARED = {
+    "nothing is said": None,
+    "as text": "all",
+    "no points": {"outputs": 1},
+    "no number": {"points": ["example"]},
+    "another number": {"points": ["example"], "outputs": 2},
+    "none": {"points": ["example"], "outputs": 0},
+    "the number as text": {"points": ["example"], "outputs": "1"},
+    "a point is missing": {"points": ["example", "largest"], "outputs": 1},
+    "another point": {"points": ["largest"], "outputs": 1},
+    "no point at all": {"points": [], "outputs": 1},
+    "points as a number": {"points": 1, "outputs": 1},
+}
+
+
+@pytest.mark.parametrize("wrong", COMPARED)
+def test_every_output_must_be_compared_at_every_point(run: Run, wrong: str) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: told(cell, evidence={"compared": COMPARED[wrong]})}))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.COMPARE)
+    assert "not every output was compared at every point" in result.reason
+
+
+def test_an_output_that_is_told_of_twice_does_not_stand_for_another(run: Run) -> None:
+    cell = cell_of()
+    two = {"compared": {"points": ["example"], "outputs": 2}}
+    twice = only(run({cell.id: told(cell, outputs=[row(), row()], evidence=two)}))
+    assert (twice.verdict, twice.cause) == (Verdict.FAILED, "unproved")
+    both = [row(), row(output="[1]")]
+    assert only(run({cell.id: told(cell, outputs=both, evidence=two)})).verdict is Verdict.PASSED
+
+
+def test_a_pass_without_anything_delegated_fails(run: Run) -> None:
+    cell = cell_of("xnnpack_fp32")
+    for evidence in ({}, {"delegated_nodes": 0}):
+        result = only(run({cell.id: told(cell, evidence=evidence)}, cells=[cell]))
+        assert (result.verdict, result.cause) == (Verdict.FAILED, "not_delegated")
+        assert "no node of the graph was delegated" in result.reason
+
+
+NEAR = {"output": "[0]", "point": "example", "problem": "", "error": 0.1, "limit": 0.5}
+QUANTIZED = {
+    "exported": [row()],
+    "quantized": [NEAR],
+    "quantized_nodes": 4,
+    "delegated_nodes": 1,
+}
+
+
+def test_the_honest_quantized_flow_passes(run: Run) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    lines = told(cell, skipped=(), evidence=QUANTIZED)
+    assert only(run({cell.id: lines}, cells=[cell])).verdict is Verdict.PASSED
+    skipped = only(run({cell.id: told(cell, evidence=QUANTIZED)}, cells=[cell]))
+    assert (skipped.verdict, skipped.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+
+
+@pytest.mark.parametrize(
+    "exported", [None, [], "fine", [{}], [row(rms_error=1.0)], [row(witnesses=["other_input"])]]
+)
 def test_a_quantized_flow_must_prove_its_export(run: Run, exported: Any) -> None:
     cell = cell_of("xnnpack_int8_static")
-    more = {} if exported is None else {"exported": exported}
-    result = only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell]))
+    lines = told(cell, skipped=(), evidence={**QUANTIZED, "exported": exported})
+    result = only(run({cell.id: lines}, cells=[cell]))
     assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.EXPORT)
-    more = {"exported": [row()]}
-    assert (
-        only(run({cell.id: told(cell, skipped=(), evidence=more)}, cells=[cell])).verdict
-        is Verdict.PASSED
-    )
-    skipped = only(run({cell.id: told(cell, evidence=more)}, cells=[cell]))
-    assert (skipped.verdict, skipped.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+
+
+@pytest.mark.parametrize(
+    "quantized",
+    [None, [], "fine", [{}], [NEAR, NEAR]]
+    + [
+        [{**NEAR, **wrong}]
+        for wrong in (
+            {"error": 0.6},
+            {"error": "nan"},
+            {"error": None},
+            {"error": -1},
+            {"limit": "inf"},
+            {"limit": "nan"},
+            {"problem": None},
+            {"problem": "is off"},
+            {"point": "largest"},
+            {"constant": True},
+        )
+    ],
+)
+def test_a_quantized_flow_must_prove_its_quantized_module(run: Run, quantized: Any) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    lines = told(cell, skipped=(), evidence={**QUANTIZED, "quantized": quantized})
+    result = only(run({cell.id: lines}, cells=[cell]))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+    assert "the quantized module is not the module" in result.reason
+
+
+@pytest.mark.parametrize("nodes", [None, 0])
+def test_a_quantized_flow_must_have_quantized_something(run: Run, nodes: int | None) -> None:
+    cell = cell_of("xnnpack_int8_static")
+    evidence = {key: value for key, value in QUANTIZED.items() if key != "quantized_nodes"}
+    evidence |= {} if nodes is None else {"quantized_nodes": nodes}
+    result = only(run({cell.id: told(cell, skipped=(), evidence=evidence)}, cells=[cell]))
+    assert (result.verdict, result.stage) == (Verdict.FAILED, Stage.QUANTIZE)
+    early = told(cell, skipped=(), stages=STAGES[:3], evidence=evidence)
+    result = only(run({cell.id: early}, cells=[cell]))
+    if nodes == 0:
+        assert (result.verdict, result.declared) == (Verdict.SKIPPED, False)
+        assert result.cause == "nothing_to_quantize"
+    else:
+        assert result.verdict is Verdict.FAILED
 
 
 def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
@@ -355,7 +458,8 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
     for stages in (STAGES[:5], STAGES[:7], []):
         result = only(run({cell.id: told(cell, stages=stages, evidence=excuse)}, cells=[cell]))
         assert result.verdict is Verdict.FAILED
-    for exported in ([], None, [{**row[0], "problem": "is another model"}]):
+    for exported in ([], None, [{**row[0], "problem": "is another model"}],
+                     [{**row[0], "witnesses": ["other_input"]}], [*row, *row]):  # fmt: skip
         wrong = {**excuse, "exported": exported}
         result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=wrong)}, cells=[cell]))
         assert (result.verdict, result.declared) == (Verdict.FAILED, False)
@@ -367,10 +471,29 @@ def test_only_what_is_declared_in_the_flow_cannot_run(run: Run) -> None:
         )
     )
     assert (result.verdict, result.declared) == (Verdict.FAILED, False)
-    assert "nothing was delegated" in result.reason
+    assert "no node of the graph was delegated" in result.reason
     excuse = {"cannot_run": "I would rather not", "exported": row, "delegated_nodes": 1}
     result = only(run({cell.id: told(cell, stages=STAGES[:6], evidence=excuse)}, cells=[cell]))
     assert result.verdict is Verdict.FAILED
+
+
+def test_a_quantized_flow_that_only_lowers_here_must_prove_both(run: Run) -> None:
+    cell = cell_of("coreml_fp32")
+    if cell.flow.runs_here():
+        pytest.skip("Core ML runs here")
+    cell = replace(cell, flow=replace(cell.flow, quantized=True))
+    whole = {**QUANTIZED, "cannot_run": cell.flow.cannot_run}
+
+    def ended(evidence: Mapping[str, Any]) -> Result:
+        lines = told(cell, stages=STAGES[:6], skipped=(), evidence=evidence)
+        return only(run({cell.id: lines}, cells=[cell]))
+
+    assert (ended(whole).verdict, ended(whole).declared) == (Verdict.NOT_RUN, True)
+    for name in ("exported", "quantized", "quantized_nodes", "compared"):
+        lacking = {key: value for key, value in whole.items() if key != name}
+        if name == "compared":
+            lacking["compared"] = None
+        assert ended(lacking).verdict is Verdict.FAILED, name
 
 
 def _twice(cell: Cell, stage: str) -> list[str]:
@@ -378,7 +501,7 @@ def _twice(cell: Cell, stage: str) -> list[str]:
 
 
 def _say(cell: Cell, *events: Mapping[str, Any]) -> list[str]:
-    return [json.dumps({"cell": cell.id, **event}) for event in events]
+    return [json.dumps({"cell": cell.id, **event}) for event in ({"event": "taken"}, *events)]
 
 
 def _foreign(cell: Cell) -> list[str]:
@@ -396,14 +519,14 @@ BROKEN: dict[str, tuple[Callable[[Cell], list[str]], str]] = {
     "no JSON": (lambda cell: ["Segmentation fault"], "it said 'Segmentation fault', which is no"),
     "bytes that are no text": (lambda cell: ["\xff\xfe\x00"], "which is no JSON"),
     "NaN": (lambda cell: _say(cell, {"event": "imported", "seconds": float("nan")}), "no JSON"),
-    "JSON that is no object": (lambda cell: ["[1, 2]"], "where imported or stage_started"),
-    "a number": (lambda cell: ["3"], "where imported"),
+    "JSON that is no object": (lambda cell: ["[1, 2]"], "where taken was due"),
+    "a number": (lambda cell: ["3"], "where taken"),
     "deep nesting": (lambda cell: ["[" * 100_000], "which is no JSON"),
-    "an event without a kind": (lambda cell: ["{}"], "where imported"),
+    "an event without a kind": (lambda cell: ["{}"], "where taken"),
     "an unknown event": (lambda cell: _say(cell, {"event": "passed"}), "where imported"),
     "a kind that is a list": (lambda cell: _say(cell, {"event": []}), "where imported"),
     "another cell's answer": (_foreign, "it answered for 'user/other portable_fp32"),
-    "an answer for no cell": (lambda cell: ['{"event": "imported"}'], "it answered for None"),
+    "an answer for no cell": (lambda cell: ['{"event": "taken"}'], "it answered for None"),
     "a stage twice": (partial(_twice, stage="run"), "it started run after run"),
     "the last stage twice": (partial(_twice, stage="compare"), "it started compare after compare"),
     "stages out of order": (
@@ -478,7 +601,7 @@ def test_a_worker_that_breaks_off(run: Run, last: str, why: str, after: int) -> 
     assert why in result.reason
 
 
-@pytest.mark.parametrize("after", [2, 4, -1])
+@pytest.mark.parametrize("after", [3, 5, -1])
 def test_a_worker_that_falls_silent(run: Run, after: int) -> None:
     cell = cell_of()
     result = only(run({cell.id: [*told(cell)[:after], "WAIT"]}, stage_timeout=1.0))
@@ -486,15 +609,30 @@ def test_a_worker_that_falls_silent(run: Run, after: int) -> None:
     assert "took longer than 1 s" in result.reason
 
 
-def test_a_death_between_two_cells_is_blamed_on_neither(run: Run) -> None:
-    cell, after = cell_of(), cell_of("xnnpack_fp32")
+@pytest.mark.parametrize("last", [["LEAVE"], ["LATER"], ["Good bye!", "LEAVE"]])
+@pytest.mark.parametrize("flow", ["portable_fp32", "coreml_fp32"])
+def test_a_death_between_two_cells_is_that_of_the_cell_that_ended(
+    run: Run, last: list[str], flow: str
+) -> None:
+    """It took what the cell left behind; the next cell has a worker of its own."""
+    cell, after = cell_of(flow), cell_of("xnnpack_fp32")
+    lines = told(cell)
+    if cell.flow.cannot_run and not cell.flow.runs_here():
+        rows = json.loads(lines[-2])["evidence"]["outputs"]
+        excuse = {"cannot_run": cell.flow.cannot_run, "exported": rows, "delegated_nodes": 1}
+        lines = told(cell, stages=STAGES[:6], evidence=excuse)
     good = told(after, evidence={"delegated_nodes": 1})
-    first, second = run(
-        {cell.id: [*told(cell), "LEAVE"], after.id: good}, cells=[cell, after]
-    ).ledger
-    assert first.verdict is Verdict.PASSED
-    # It may be noticed only when the next cell was handed over already: then that cell crashed.
-    assert second.verdict in (Verdict.PASSED, Verdict.CRASHED)
+    first, second = run({cell.id: [*lines, *last], after.id: good}, cells=[cell, after]).ledger
+    assert (first.verdict, first.declared) == (Verdict.CRASHED, False)
+    assert "after its cell, before the next: it " in first.reason
+    assert second.verdict is Verdict.PASSED
+
+
+def test_a_death_after_the_last_cell_is_that_of_the_last_cell(run: Run) -> None:
+    cell = cell_of()
+    result = only(run({cell.id: [*told(cell), "LATER"]}))
+    assert (result.verdict, result.cause) == (Verdict.CRASHED, "crashed")
+    assert result.reason.endswith("it left with exit code 7")
 
 
 @pytest.mark.parametrize("ready", ["Welcome!", "{}", '{"event": "ended"}', "null"])

@@ -66,6 +66,11 @@ def prepared(
     )
 
 
+def there_is(stack: Stack, choice: ExecutorchChoice, python: Path) -> Subject:
+    """As ``doctor`` and ``subjects path`` look: nothing may be made."""
+    return subjects.prepare(stack, choice, python, on_progress=pytest.fail, build=False)
+
+
 def left_over(cache: Path) -> list[str]:
     """What is in the subjects folder beside subjects, the lock and the requests."""
     folder = cache / "subjects"
@@ -139,6 +144,35 @@ def test_another_build_of_the_same_version_is_another_subject(
     assert len(subjects.listing()) == 2
 
 
+def test_looking_finds_what_a_run_would_use_and_makes_nothing(
+    own_cache: Path, tiny_stack: Stack, choice: ExecutorchChoice, python: Path,
+    make_wheel: WheelMaker,
+) -> None:  # fmt: skip
+    with pytest.raises(SubjectError, match=r"no subject of stack tiny with executorch 9\.9\.9 on"):
+        there_is(tiny_stack, choice, python)
+    assert not own_cache.exists()
+    first = prepared(tiny_stack, choice, python)
+    assert there_is(tiny_stack, choice, python) == first
+    folder = make_wheel(files={"executorch/__init__.py": "version = 'other'\n"}).parent
+    other = parse_choice(str(next(folder.glob("*.whl"))))
+    # The same version and Python, but another wheel, and then other pins: not what such a run uses.
+    for stack, asked in ((tiny_stack, other), (replace(tiny_stack, requires=("x==1",)), choice)):
+        with pytest.raises(SubjectError) as caught:
+            there_is(stack, asked, python)
+        assert caught.value.mend == f"edgeproof subjects make tiny --executorch {asked.wheel}"
+    assert len(subjects.listing()) == 1
+
+
+def test_a_wheel_in_the_stack_of_another_release_is_noted(
+    own_cache: Path, tiny_stack: Stack, choice: ExecutorchChoice, python: Path
+) -> None:
+    assert prepared(tiny_stack, choice, python).notes == ()
+    nearest = replace(tiny_stack, executorch="9.9.8")
+    assert prepared(nearest, choice, python).notes == (
+        "executorch 9.9.9 has no stack of its own: the packages are those of 9.9.8",
+    )
+
+
 def test_two_processes_at_once_share_one_build(own_cache: Path, choice: ExecutorchChoice) -> None:
     assert choice.wheel is not None
     running = [
@@ -187,7 +221,7 @@ def test_a_killed_build_leaves_nothing_that_counts(
     assert left_over(own_cache), "the build was to be killed in the middle"
     assert subjects.listing() == ()
     with pytest.raises(SubjectError, match="no subject of stack tiny"):
-        subjects.python_of("tiny")
+        there_is(tiny_stack, choice, python)
     subject = prepared(tiny_stack, choice, python)
     assert subject.contents.executorch == "9.9.9"
     assert left_over(own_cache) == []
@@ -424,11 +458,6 @@ def test_listing_and_removal(
     assert listed.python == subject.contents.python
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", listed.made)
     assert listed.size_bytes > 1000
-    assert subjects.python_of("tiny", "9.9.9") == subject.python
-    for asked in (("tiny", "1.0"), ("tiny", None, "3.9"), ("base",)):
-        with pytest.raises(SubjectError) as caught:
-            subjects.python_of(*asked)
-        assert caught.value.mend == f"edgeproof subjects make {asked[0]}"
     with pytest.raises(UsageError, match="there is no stack 'tinny'"):
         subjects.remove("tinny")
     assert subjects.remove("base") == ()

@@ -109,3 +109,9 @@ def test_the_cache_folder_is_the_users_unless_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("EDGEPROOF_CACHE_DIR")
     assert cache.root().name == "edgeproof"
     assert cache.root().is_absolute()
+
+
+def test_a_failure_of_no_known_kind_is_told_without_pointing_at_what_was_not_printed() -> None:
+    failure = explain("error: something odd\n  cause: the moon")
+    assert failure.message == "uv failed: something odd; the moon"
+    assert "above" not in failure.mend

@@ -26,8 +26,18 @@ def test_a_version_is_taken_as_a_requirement() -> None:
     assert parse_choice("1.5.1").requirement == "executorch==1.5.1"
 
 
-def test_a_nightly_gets_the_stacks_of_the_nearest_release() -> None:
-    assert parse_choice("99.0.0.dev20300101").stacks()["base"].executorch == known_releases()[0]
+def test_a_wheel_of_a_nightly_gets_the_stacks_of_the_nearest_release(
+    make_wheel: WheelMaker,
+) -> None:
+    choice = parse_choice(str(make_wheel(version="99.0.0.dev20300101")))
+    assert choice.stacks()["base"].executorch == known_releases()[0]
+
+
+def test_a_version_without_stacks_is_wrong_use() -> None:
+    """Not proved in those of another release without a word."""
+    with pytest.raises(UsageError, match=r"no stacks are known for executorch 0\.3\.0") as caught:
+        parse_choice("0.3.0").stacks()
+    assert known_releases()[0] in caught.value.mend
 
 
 def test_a_wheel_file_is_known_by_version_and_hash(

@@ -118,6 +118,15 @@ def faded() -> Any:
     return Faded(), _inputs()
 
 
+class Deaf(_Linear):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * 0 + self.bias
+
+
+def ignores_its_input() -> Any:
+    return Deaf(), _inputs()
+
+
 def _print_everywhere() -> None:
     print('{"event": "ended", "outcome": "done", "evidence": {}}')
     print("from Python", flush=True)

@@ -16,6 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 MANY = HERE / "many.py"
+SCHEMA = json.loads((HERE.parents[1] / "docs" / "report-schema.json").read_text())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from edgeproof.cases.user import case_from_argument
 from edgeproof.cli import prove
 from edgeproof.plan.case import Case
+from edgeproof.report import document
 
 
 def cases_of(argument: str) -> list[Case]:
@@ -28,7 +29,7 @@ def cases_of(argument: str) -> list[Case]:
 
 
 def main(report: str, flows: str, stage_timeout: str, *models: str) -> int:
-    return prove._prove(
+    return prove.prove(
         [case for model in models for case in cases_of(model)],
         "check",
         flows.split(","),
@@ -39,7 +40,7 @@ def main(report: str, flows: str, stage_timeout: str, *models: str) -> int:
         seed=0,
         workers=2,
         stage_timeout=float(stage_timeout) or None,
-        json_file=report,
+        report=document.claim(report),
     )
 
 

@@ -36,6 +36,7 @@ LATER = {
     "data_dependent_branch": ("export", "raised", "Could not guard on data-dependent expression"),
     "no_tensor_output": ("serialize", "raised", "graph_output_allocated not set"),
     "faded": ("compare", "vacuous", "smaller than the rounding step of the input"),
+    "ignores_its_input": ("compare", "vacuous", "the answer to another input would pass"),
     # sys.stderr is an object without write: the first library that warns fails.
     "replaces_streams": ("lower", "raised", "'object' object has no attribute 'write'"),
 }
@@ -65,6 +66,18 @@ def test_a_model_that_does_not_come_through(bad: Ran, name: str) -> None:
     cell = bad.cell(f"bad_models.{name}")
     assert (cell["verdict"], cell["stage"], cell["cause"]) == ("failed", *LATER[name][:2])
     assert LATER[name][2] in cell["reason"]
+
+
+@pytest.mark.subject
+@pytest.mark.parametrize("name", ["faded", "ignores_its_input"])
+def test_a_flow_that_only_lowers_here_is_held_to_the_same_witnesses(
+    edgeproof: Callable[..., Ran], name: str
+) -> None:
+    ran = edgeproof("check", f"{BAD}:{name}", "--flows", "coreml_fp32", prove=True)
+    cell = ran.cell(f"bad_models.{name}", "coreml_fp32")
+    assert (cell["verdict"], cell["stage"], cell["cause"]) == ("failed", "export", "vacuous")
+    assert LATER[name][2] in cell["reason"]
+    assert ran.code == 3
 
 
 @pytest.mark.subject
@@ -171,6 +184,11 @@ WRONG_USE = [
         "'newest' is neither a version of executorch nor a wheel file",
         "name a version such as",
     ),
+    (
+        ("smoke", *FLOW, "--executorch", "0.3.0"),
+        "no stacks are known for executorch 0.3.0",
+        "known versions: 1.5.1",
+    ),
     (("smoke", *FLOW, "--executorch", "gone.whl"), "there is no file", "check the path"),
     (("smoke", *FLOW, "--workers", "0"), "Invalid value for '--workers'", ""),
     (("smoke", *FLOW, "--stage-timeout", "0"), "Invalid value for '--stage-timeout'", ""),
@@ -216,16 +234,20 @@ def test_a_wheel_that_is_corrupt(
     assert "mend: " in ran.err
 
 
-def test_a_version_that_no_registry_has(edgeproof: Callable[..., Ran], own_cache: Path) -> None:
+def test_a_registry_that_cannot_be_asked(edgeproof: Callable[..., Ran], own_cache: Path) -> None:
     """Offline: that uv asks in vain is enough, and what becomes of it is the same."""
-    arguments = ("smoke", "--flows", "portable_fp32,qnn_fp16", "--executorch", "0.0.1")
-    ran = edgeproof(*arguments, prove=True, env={"UV_OFFLINE": "1"})
+    arguments = ("smoke", "--flows", "portable_fp32,qnn_fp16", "--stage-timeout", "99.5")
+    env = {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(own_cache / "uv")}
+    ran = edgeproof(*arguments, prove=True, env=env)
     assert ran.code == 4
     assert ran.report is not None
     assert [cell["verdict"] for cell in ran.report["cells"]] == ["not_run", "not_run"]
     assert [subject["id"] for subject in ran.report["broken_subjects"]] == [
         cell["subject"] for cell in ran.report["cells"]
     ]
+    assert ran.report["cells"][0]["reproduce"].endswith(
+        "--flows portable_fp32 --stage-timeout 99.5"
+    )
     assert "gate: 2 subject(s) could not be prepared" in ran.out
     assert "no cell passed: nothing was proved" in ran.out
 

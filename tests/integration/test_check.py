@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from edgeproof.host.subjects import python_of
+from edgeproof.cli.listings import path
 from tests.integration.conftest import HERE, MANY, Ran, run_command
 
 pytestmark = pytest.mark.subject
@@ -64,7 +63,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import subprocess
 
     folder = tmp_path_factory.mktemp("saved")
-    python = python_of("base", python=f"3.{sys.version_info.minor}")
+    python = path("base", executorch=None, python=None)
     subprocess.run([python, "-W", "ignore", "-c", SAVE, folder], check=True, capture_output=True)
     whole = (folder / "saved.pt2").read_bytes()
     (folder / "truncated.pt2").write_bytes(whole[: len(whole) // 2])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeproof.host.subjects import python_of
+from edgeproof.cli.listings import path
 from tests.integration.conftest import Ran
 
 
@@ -26,7 +26,7 @@ def empty(tmp_path: Path) -> Path:
 @pytest.fixture
 def with_base(empty: Path) -> Path:
     """A user's environment with executorch and its torch, and nothing of QNN's or OpenVINO's."""
-    base = python_of("base", python=f"3.{sys.version_info.minor}")
+    base = path("base", executorch=None, python=None)
     (site,) = base.parent.parent.glob("lib/python3.*/site-packages")
     (mine,) = empty.glob("lib/python3.*/site-packages")
     (mine / "base.pth").write_text(f"{site}\n")
@@ -71,7 +71,7 @@ def test_the_same_is_said_by_a_run(edgeproof: Callable[..., Ran], with_base: Pat
 
 @pytest.mark.subject
 def test_an_environment_of_our_own_for_another_stack(edgeproof: Callable[..., Ran]) -> None:
-    base = python_of("base", python=f"3.{sys.version_info.minor}")
+    base = path("base", executorch=None, python=None)
     ran = edgeproof("doctor", "--flows", "qnn_fp16", "--subject", str(base))
     assert ran.code == 1
     assert "edgeproof subjects make qnn, and leave --subject out" in ran.out

@@ -67,7 +67,9 @@ def assert_kept(report_path: Path) -> None:
     assert report["gate"]["reasons"][0] == "the run was interrupted"
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGINT)])
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGINT), (signal.SIGHUP,)]
+)
 def test_a_signal_to_edgeproof_alone(
     signals: tuple[signal.Signals, ...], notes: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +136,29 @@ def test_control_c_at_a_terminal(notes: Path, tmp_path: Path) -> None:
     assert_kept(report)
 
 
+def test_a_terminal_that_is_closed(notes: Path, tmp_path: Path) -> None:
+    """It sends SIGHUP and takes nothing more: the report is written, the workers end."""
+    report = tmp_path / "report.json"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(
+            sys.executable,
+            command("second_flow_hangs", "portable_fp32,xnnpack_fp32", report),
+            {**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        )
+    said = b""
+    until = time.monotonic() + 120
+    while not (notes / "sleeping").exists() and time.monotonic() < until:
+        if select.select([terminal], [], [], 0.1)[0]:
+            said += os.read(terminal, 65536)
+    pids = [*pids_noted(notes), *workers_of(pid)]
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 130, said
+    assert not [pid for pid in pids if running(pid)]
+    assert_kept(report)
+
+
 def test_workers_do_not_outlive_a_killed_edgeproof(notes: Path, tmp_path: Path) -> None:
     """One worker sleeps with a child of its own, the other one where no Python thread can run."""
     host = subprocess.Popen(
@@ -170,6 +195,7 @@ def test_a_reader_that_goes_away_does_not_take_the_report_with_it(
     host.stdout.close()
     _, err = host.communicate(timeout=120)
     assert b"Traceback" not in err
+    assert host.returncode == 0
     written = read_report(report)
     assert written is not None
     assert written["cells"][0]["verdict"] == "passed"

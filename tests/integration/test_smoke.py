@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import jsonschema
 import pytest
 
 from edgeproof.flows.registry import all_flows
 from edgeproof.plan.stage import Stage
-from tests.integration.conftest import Ran
+from tests.integration.conftest import SCHEMA, Ran
 
 pytestmark = pytest.mark.subject
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report-schema.json").read_text())
 RUNS = {
     "portable_fp32",
     "xnnpack_fp32",

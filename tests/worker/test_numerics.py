@@ -199,3 +199,27 @@ assert torch.equal(y.half().float(), y)
     )
     assert lowered is False
     assert 0.0004 < moved <= 2**-10
+
+
+def test_a_quantized_module_is_held_by_half_the_way_to_a_wrong_answer(lab: Lab) -> None:
+    """Floats by their RMS error, integers by the share that differs; NaN must stay in place."""
+    problems, limits = run(
+        lab,
+        """
+from edgeproof.worker.compare import compare_quantized
+x = torch.tensor([1.0, -2.0, 3.0, -4.0])
+whole, nan = torch.tensor([1, 2, 3, 4]), torch.tensor([1.0, math.nan, 3.0, -4.0])
+def problem(quantized, eager, other=()):
+    (row,) = compare_quantized([("", quantized)], [("", eager)], point="example",
+                               other_answers=list(other))
+    return row
+rows = [
+    problem(x * 1.4, x), problem(x * 0.4, x), problem(-x, x), problem(x * 1.1, x, [x * 1.1]),
+    problem(torch.tensor([1, 2, 9, 9]), whole), problem(torch.tensor([1, 9, 9, 9]), whole),
+    problem(nan, nan), problem(x, nan), problem(x.double(), x), problem(x.flip(0)[:2], x),
+]
+result = [[bool(row["problem"]) for row in rows], [row.get("limit") for row in rows[:6]]]
+""",
+    )
+    assert problems == [False, True, True, True, False, True, False, True, True, True]
+    assert limits == pytest.approx([0.5, 0.5, 0.5, 0.05, 0.5, 0.5])

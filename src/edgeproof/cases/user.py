@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeproof.errors import UsageError
+from edgeproof.given import given_path
 from edgeproof.plan.case import Case, Source
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def case_from_argument(text: str, *, condition: bool = False) -> Case:
 
 
 def _existing(text: str) -> Path:
-    path = Path(text).expanduser()
+    path = given_path(text)
     if not path.is_file():
         raise UsageError(f"there is no file {text}", mend="check the path; it is taken from here")
     return path.resolve()
@@ -66,6 +67,10 @@ def _check_defines(path: Path, factory: str) -> None:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as problem:
         raise UsageError(f"{path} is not valid Python: {problem}") from None
+    except OSError as problem:
+        raise UsageError(
+            f"{path} cannot be read: {problem.strerror}", mend="check its permissions"
+        ) from None
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]

@@ -5,16 +5,16 @@ Commands import what they need when they run: ``--help`` has to answer at once.
 
 from __future__ import annotations
 
+import io
 import math
-import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
 
 from edgeproof import __version__
+from edgeproof.cli.signals import interrupt_on_signals
 from edgeproof.errors import EdgeproofError, ExitCode
 
 _EPILOG = (
@@ -68,7 +68,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
                 "declared",
                 metavar="FLOW=REASON",
                 multiple=True,
-                help="Accept that a flow cannot run here. May be given several times.",
+                help="Accept that a flow ends not_run or skipped here. May be given several times.",
             ),
             click.option("--seed", type=int, default=0, show_default=True, help="The run's seed."),
             click.option(
@@ -84,7 +84,10 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="End a cell whose stage takes longer. Default: a limit for each stage.",
             ),
             click.option(
-                "--json", "json_file", metavar="FILE", help="Write the report as JSON to FILE."
+                "--json",
+                "json_file",
+                metavar="FILE",
+                help="Write the report as JSON to FILE; one that lies there is removed first.",
             ),
         )
     ):
@@ -98,8 +101,9 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
 def smoke(flows: tuple[str, ...], **options: Any) -> None:
     """Take MobileNetV3 through every backend, in clean environments."""
     from edgeproof.cli import prove
+    from edgeproof.flows.registry import in_smoke
 
-    _exit(prove.smoke(flows or ("*",), **options))
+    _exit(prove.smoke(flows or in_smoke(), **options))
 
 
 @cli.command()
@@ -193,28 +197,12 @@ def _exit(code: int) -> NoReturn:
     raise click.exceptions.Exit(int(code))
 
 
-_INSISTS_SECONDS = 10.0
-_interrupted_at: float | None = None
-
-
-def _interrupt(*_: object) -> None:
-    """Ctrl-C, and SIGTERM, which a CI sends to cancel a job: what was done is kept.
-
-    CI systems send several signals within moments. While the first one ends the workers and writes the
-    report, others change nothing, unless they come much later: then something hangs.
-    """
-    global _interrupted_at
-    now = time.monotonic()
-    if _interrupted_at is None or now - _interrupted_at > _INSISTS_SECONDS:
-        _interrupted_at = now
-        raise KeyboardInterrupt
-
-
 def main() -> NoReturn:
     """Run a command; every error ends with its own exit code and a way to mend it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and shells in the background
-            signal.signal(number, _interrupt)
+    interrupt_on_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(int(code or 0))

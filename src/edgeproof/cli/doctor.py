@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from edgeproof.cli.prove import plans_for, split
 from edgeproof.errors import EdgeproofError, ExitCode
 from edgeproof.flows.registry import select
-from edgeproof.host import adopted, subjects
+from edgeproof.host import adopted
 from edgeproof.host.process import Limits, WorkerDied, WorkerProcess
 from edgeproof.host.run import SubjectPlan
 from edgeproof.plan.flow import Flow, this_platform
@@ -38,13 +39,13 @@ def doctor(
     0 when every flow asked for can lower, and run where its backend can run at all; else 1.
     """
     chosen = select(split(flows) or ("*",))
-    plans = plans_for(chosen, executorch=executorch, python=python, subject=subject)
+    plans = plans_for(chosen, executorch=executorch, python=python, subject=subject, build=False)
     findings: dict[str, _Finding] = {}
     to = console()
     with tempfile.TemporaryDirectory(prefix="edgeproof-doctor-") as folder:
         for stack, plan in plans.items():
             mine = [flow for flow in chosen if flow.stack == stack]
-            for finding in _examine(mine, plan, Path(folder), managed=subject is None):
+            for finding in _examine(mine, plan, Path(folder)):
                 findings[finding.flow.name] = finding
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("flow", "subject", "lowers", "runs"):
@@ -52,7 +53,7 @@ def doctor(
     for flow in chosen:
         found = findings[flow.name]
         lowers = "yes" if found.lowers else "no"
-        table.add_row(flow.name, plans[flow.stack].id, lowers, found.runs)
+        table.add_row(flow.name, Text(plans[flow.stack].id), lowers, Text(found.runs))
     to.print(table)
     said = {(f.problem, f.mend): None for f in findings.values() if f.problem}
     for problem, mend in said:
@@ -63,9 +64,7 @@ def doctor(
     return ExitCode.GATE_BROKEN if said else ExitCode.OK
 
 
-def _examine(
-    flows: list[Flow], plan: SubjectPlan, folder: Path, *, managed: bool
-) -> list[_Finding]:
+def _examine(flows: list[Flow], plan: SubjectPlan, folder: Path) -> list[_Finding]:
     here = this_platform()
     able = [flow for flow in flows if flow.lowers_here()]
     findings = [
@@ -79,13 +78,7 @@ def _examine(
     ]
     if not able:
         return findings
-    stack = able[0].stack
     try:
-        if managed:
-            _, executorch, minor = plan.id.split("/")
-            subjects.python_of(
-                stack, executorch.removeprefix("executorch-"), minor.removeprefix("py")
-            )
         subject = plan.prepare(lambda _: None)
         return findings + _probe(able, subject, folder)
     except EdgeproofError as failure:
@@ -117,7 +110,7 @@ def _probe(flows: list[Flow], subject: Subject, folder: Path) -> list[_Finding]:
         else:
             runs = "yes" if flow.runs_here() else f"no: {flow.cannot_run}"
             findings.append(_Finding(flow=flow, lowers=True, runs=runs))
-    worker.close()
+    worker.kill()
     return findings
 
 

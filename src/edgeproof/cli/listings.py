@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from edgeproof.errors import ExitCode, UsageError
 from edgeproof.flows.registry import all_flows
@@ -41,9 +42,8 @@ def subjects() -> ExitCode:
         table.add_column(name, no_wrap=True)
     for row in rows:
         size = f"{row.size_bytes / 1e9:.1f}"
-        table.add_row(
-            row.stack, row.executorch, row.python, row.made, size, row.state, str(row.path)
-        )
+        said = (row.stack, row.executorch, row.python, row.made, size, row.state, str(row.path))
+        table.add_row(*map(Text, said))
     to = console()
     to.print(table, crop=False)
     for row in rows:
@@ -71,8 +71,14 @@ def make(stacks: Sequence[str], *, executorch: str | None, python: str | None) -
 
 
 def path(stack: str, *, executorch: str | None, python: str | None) -> Path:
-    """The Python of the subject that a run with these options uses, if it was made."""
+    """The Python of the subject that a run with these options uses, if it was made and is whole."""
     require_stack(stack)
     choice = parse_choice(executorch)
-    interpreter = described(find_python(python, choice.stacks()["base"].pythons))
-    return store.python_of(stack, choice.version, interpreter.minor)
+    stacks = choice.stacks()
+    if stack not in stacks:
+        raise UsageError(
+            f"executorch {choice.version} has no stack {stack!r}",
+            mend=f"choose from {', '.join(stacks)}",
+        )
+    found = find_python(python, stacks[stack].pythons, install=False)
+    return store.prepare(stacks[stack], choice, found, on_progress=click.echo, build=False).python

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 from edgeproof.cases import smoke as smoke_cases
 from edgeproof.cases import user
-from edgeproof.errors import ExitCode, UsageError
+from edgeproof.cli.signals import undisturbed
+from edgeproof.errors import EdgeproofError, ExitCode, UsageError
 from edgeproof.flows.registry import all_flows, select
 from edgeproof.gate.rules import rule
 from edgeproof.host import subjects
@@ -33,16 +33,20 @@ from edgeproof.report import document, terminal
 _MOST_WORKERS = 4
 
 
-def smoke(flows: Iterable[str], **options: Any) -> ExitCode:
+def smoke(flows: Iterable[str], *, json_file: str | None, **options: Any) -> ExitCode:
     """Run the smoke suite."""
-    return _prove(smoke_cases.CASES, "smoke", split(flows), **options)
+    report = document.claim(json_file)
+    return prove(smoke_cases.CASES, "smoke", split(flows), report=report, **options)
 
 
-def check(model: str, flows: Iterable[str], *, condition: bool, **options: Any) -> ExitCode:
+def check(
+    model: str, flows: Iterable[str], *, condition: bool, json_file: str | None, **options: Any
+) -> ExitCode:
     """Run a user's own model."""
+    report = document.claim(json_file)
     case = user.case_from_argument(model, condition=condition)
     command = f"check {shlex.quote(model)}" + (" --condition" if condition else "")
-    return _prove((case,), command, split(flows), **options)
+    return prove((case,), command, split(flows), report=report, **options)
 
 
 def split(flows: Iterable[str]) -> tuple[str, ...]:
@@ -51,12 +55,18 @@ def split(flows: Iterable[str]) -> tuple[str, ...]:
 
 
 def plans_for(
-    flows: Sequence[Flow], *, executorch: str | None, python: str | None, subject: str | None
+    flows: Sequence[Flow],
+    *,
+    executorch: str | None,
+    python: str | None,
+    subject: str | None,
+    build: bool = True,
 ) -> dict[str, SubjectPlan]:
     """The subject of each stack that the flows need, named but not prepared yet.
 
     With ``subject`` it is the user's environment, once for each stack (they differ in environment
-    variables). Raises ``UsageError`` where the options contradict each other.
+    variables). Without ``build`` only what is there already is used. Raises ``UsageError`` where the
+    options contradict each other.
     """
     if subject is not None and (executorch or python):
         raise UsageError(
@@ -68,20 +78,20 @@ def plans_for(
     names = dict.fromkeys(flow.stack for flow in flows)
     if subject is not None:
         return {name: _adopted(subject, stacks[name]) for name in names}
-    interpreter = described(find_python(python, stacks["base"].pythons))
+    interpreter = described(find_python(python, stacks["base"].pythons, install=build))
     return {
         name: SubjectPlan(
             id=f"{name}/executorch-{choice.version}/py{interpreter.minor}",
-            prepare=partial(_prepare, stacks[name], choice, interpreter.path),
+            prepare=partial(_prepare, stacks[name], choice, interpreter.path, build),
         )
         for name in names
     }
 
 
 def _prepare(
-    stack: Stack, choice: ExecutorchChoice, python: Path, said: Callable[[str], None]
+    stack: Stack, choice: ExecutorchChoice, python: Path, build: bool, said: Callable[[str], None]
 ) -> Subject:
-    return subjects.prepare(stack, choice, python, on_progress=said)
+    return subjects.prepare(stack, choice, python, on_progress=said, build=build)
 
 
 def _adopted(which: str, stack: Stack) -> SubjectPlan:
@@ -89,7 +99,7 @@ def _adopted(which: str, stack: Stack) -> SubjectPlan:
     return SubjectPlan(id=taken.id, prepare=lambda _: taken)
 
 
-def _prove(
+def prove(
     cases: Sequence[Case],
     command: str,
     patterns: Sequence[str],
@@ -101,11 +111,15 @@ def _prove(
     seed: int,
     workers: int | None,
     stage_timeout: float | None,
-    json_file: str | None,
+    report: Path | None,
 ) -> ExitCode:
+    """Take the cases through the flows, show what came of it and return the gate's exit code.
+
+    ``command`` is what reproduces the run, without flows and options; ``report`` where the JSON report
+    goes, as ``document.claim`` gave it.
+    """
     flows = select(patterns)
     accepted = _declarations(declared)
-    report_path = _writable(json_file)
     plans = plans_for(flows, executorch=executorch, python=python, subject=subject)
     cells = [
         Cell(
@@ -138,33 +152,28 @@ def _prove(
         fault=outcome.fault,
         broken_subjects=broken,
     )
-    common = _common_options(executorch, python, subject, seed)
+    common = _common_options(executorch, python, subject, seed, stage_timeout)
     reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
-    with _undisturbed():
-        if report_path is not None:  # first: a closed terminal can end what follows
-            report = document.document(
+    unwritten: EdgeproofError | None = None
+    with undisturbed():
+        if report is not None:  # first: a terminal may take nothing any more
+            told = document.document(
                 outcome, ruling, command=shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
                 reproduce=reproduce,
             )  # fmt: skip
-            document.write(report, report_path)
-        terminal.show(to, outcome, ruling, reproduce)
-        if report_path is not None:
-            to.print(f"report: {report_path}", markup=False)
+            try:
+                document.write(told, report)
+            except EdgeproofError as failure:
+                unwritten = failure
+        with suppress(OSError):  # a terminal that was closed
+            terminal.show(to, outcome, ruling, reproduce)
+            if report is not None and unwritten is None:
+                to.print(f"report: {report}", markup=False)
     if outcome.fault is not None:
         raise outcome.fault
+    if unwritten is not None:
+        raise unwritten
     return ruling.exit_code
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let no signal end the moment in which results are written: CI systems send more than one."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    found = [signal.signal(number, signal.SIG_IGN) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, found, strict=True):
-            signal.signal(number, handler)
 
 
 def _declarations(given: Sequence[str]) -> dict[str, str]:
@@ -187,22 +196,15 @@ def _declarations(given: Sequence[str]) -> dict[str, str]:
     return accepted
 
 
-def _writable(json_file: str | None) -> Path | None:
-    """The report's path, found writable before minutes are spent on what goes into it."""
-    if json_file is None:
-        return None
-    path = Path(json_file).expanduser().absolute()
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UsageError(
-            f"the report cannot be written to {json_file}",
-            mend="name a file in a folder that exists and can be written to",
-        )
-    return path
-
-
 def _common_options(
-    executorch: str | None, python: str | None, subject: str | None, seed: int
+    executorch: str | None,
+    python: str | None,
+    subject: str | None,
+    seed: int,
+    stage_timeout: float | None,
 ) -> str:
     named = {"--executorch": executorch, "--python": python, "--subject": subject}
     words = [f" {option} {shlex.quote(value)}" for option, value in named.items() if value]
-    return "".join(words) + (f" --seed {seed}" if seed else "")
+    words += [f" --seed {seed}"] if seed else []
+    words += [f" --stage-timeout {stage_timeout:g}"] if stage_timeout else []
+    return "".join(words)

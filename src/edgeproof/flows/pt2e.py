@@ -27,4 +27,11 @@ def quantize(model: Model, quantizer: Any, *, fold: bool = True) -> Model:
         for name, buffer in prepared.named_buffers():
             if name in state:  # calibration is no use of the model: its state starts as it was
                 buffer.copy_(state[name])
-    return model.replace(convert_pt2e(prepared, fold_quantize=fold))
+    converted = convert_pt2e(prepared, fold_quantize=fold)
+    return model.replace(converted, quantized_nodes=_count(converted))
+
+
+def _count(converted: Any) -> int:
+    """How many nodes quantize or dequantize; not those that only look for a scale."""
+    names = [getattr(node.target, "__name__", "") for node in converted.graph.nodes]
+    return sum(name.startswith(("quantize_", "dequantize_")) for name in names)

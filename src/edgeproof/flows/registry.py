@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from edgeproof.worker.model import Model
 
-_MODULES = ("portable", "xnnpack", "coreml", "openvino", "qnn", "coreai")
+_MODULES = ("portable", "xnnpack", "coreml", "openvino", "qnn", "coreai", "coreai_upstream")
 
 
 class Backend(Protocol):
@@ -44,6 +44,11 @@ def _backends() -> Mapping[str, Backend]:
 def all_flows() -> dict[str, Flow]:
     """Every flow, in the order in which tables show them."""
     return {flow.name: flow for b in dict.fromkeys(_backends().values()) for flow in b.FLOWS}
+
+
+def in_smoke() -> tuple[str, ...]:
+    """The names of the flows that ``edgeproof smoke`` runs unasked."""
+    return tuple(name for name, flow in all_flows().items() if flow.in_smoke)
 
 
 def backend_of(flow: Flow) -> Backend:

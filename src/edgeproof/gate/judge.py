@@ -7,6 +7,7 @@ makes it fail, so that a worker that leaves something out cannot pass.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -36,6 +37,16 @@ class Ended:
     log: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Wrong:
+    """Why a cell that came to its end did not pass."""
+
+    stage: Stage
+    cause: str
+    reason: str
+    mend: str = ""
+
+
 def judge(cell: Cell, ended: Ended) -> Result:
     """The result of a cell whose worker lived to tell its end."""
 
@@ -62,46 +73,71 @@ def judge(cell: Cell, ended: Ended) -> Result:
             "unproved",
             reason=f"the worker ended with {ended.outcome!r}",
         )
-    if cell.flow.cannot_run and ended.evidence.get("cannot_run") == cell.flow.cannot_run:
-        unproved = _first_unproved_stage(cell, ended.stages, Stage.SERIALIZE)
-        if unproved is None and not cell.flow.runs_here():
-            if not ended.evidence.get("delegated_nodes"):
-                said = "nothing was delegated, so there is no payload that lowering could have got right"
-                return result(Verdict.FAILED, Stage.LOWER, "unproved", reason=said)
-            return _judge_export(ended.evidence.get("exported"), result) or result(
-                Verdict.NOT_RUN,
-                Stage.LOAD,
-                "cannot_run",
-                reason=cell.flow.cannot_run,
-                declared=True,
-            )
-    unproved = _first_unproved_stage(cell, ended.stages, Stage.COMPARE)
-    if unproved is not None:
+    if (
+        cell.flow.quantized
+        and ended.evidence.get("quantized_nodes") == 0
+        and _first_unproved_stage(cell, ended.stages, Stage.QUANTIZE) is None
+    ):
         return result(
-            Verdict.FAILED,
-            unproved,
-            "unproved",
-            reason=f"the worker did not say that {unproved} ended, once and in its turn",
+            Verdict.SKIPPED,
+            Stage.QUANTIZE,
+            "nothing_to_quantize",
+            reason="nothing to quantize: the flow's quantizer left the graph as it was",
+            mend=f"leave {cell.flow.name} out for this model, or --declare-not-run "
+            f"{cell.flow.name}=REASON",
         )
-    if cell.flow.quantized:
-        wrong = _judge_export(ended.evidence.get("exported"), result)
-        if wrong is not None:
-            return wrong
-    return _judge_outputs(ended.evidence.get("outputs"), result)
+    lowers_only = (
+        bool(cell.flow.cannot_run)
+        and ended.evidence.get("cannot_run") == cell.flow.cannot_run
+        and not cell.flow.runs_here()
+        and _first_unproved_stage(cell, ended.stages, Stage.SERIALIZE) is None
+    )
+    wrong = _first_wrong(cell, ended, lowers_only=lowers_only)
+    if wrong is not None:
+        return result(
+            Verdict.FAILED, wrong.stage, wrong.cause, reason=wrong.reason, mend=wrong.mend
+        )
+    if lowers_only:
+        reason = cell.flow.cannot_run
+        return result(Verdict.NOT_RUN, Stage.LOAD, "cannot_run", reason=reason, declared=True)
+    return result(Verdict.PASSED, None, "")
 
 
-def _judge_export(exported: Any, result: Callable[..., Result]) -> Result | None:
-    """The failure of a cell whose exported float model is not the module; ``None`` when it is.
+def _first_wrong(cell: Cell, ended: Ended, *, lowers_only: bool) -> _Wrong | None:
+    """What is wrong with the proof of a cell, or missing from it; ``None`` when it is whole.
 
-    Asked where the answer of the program cannot tell: quantized flows are compared with what export
-    made, and flows that do not run here with nothing.
+    The exported float model is held to the module where the answer of the program cannot tell:
+    quantized flows are compared with what export made, and flows that do not run here with nothing.
     """
-    wrong = _first_problem(exported) or _first_unproved(exported)
-    if wrong is None:
-        return None
-    cause, reason = wrong
-    said = f"the exported float model is not the module: {reason}"
-    return result(Verdict.FAILED, Stage.EXPORT, cause, reason=said)
+    flow, evidence = cell.flow, ended.evidence
+    if not lowers_only:
+        unproved = _first_unproved_stage(cell, ended.stages, Stage.COMPARE)
+        if unproved is not None:
+            said = f"the worker did not say that {unproved} ended, once and in its turn"
+            return _Wrong(stage=unproved, cause="unproved", reason=said)
+    compared = evidence.get("compared")
+    if flow.quantized and not evidence.get("quantized_nodes"):
+        said = "the worker did not say how much was quantized"
+        return _Wrong(stage=Stage.QUANTIZE, cause="unproved", reason=said)
+    wrong = None
+    if flow.quantized or lowers_only:
+        said = "the exported float model is not the module: "
+        wrong = _judge_rows(evidence.get("exported"), compared, Stage.EXPORT, said)
+    if wrong is None and flow.quantized:
+        wrong = _judge_rows(
+            evidence.get("quantized"),
+            compared,
+            Stage.QUANTIZE,
+            "the quantized module is not the module: ",
+            mend="calibrate with inputs as they are in use, or take a flow of higher precision",
+            within=_nearer_to_right,
+        )
+    if wrong is None and not lowers_only:
+        wrong = _judge_rows(evidence.get("outputs"), compared, Stage.COMPARE)
+    if wrong is None and flow.delegate and not evidence.get("delegated_nodes"):
+        said = "no node of the graph was delegated: the backend did nothing"
+        wrong = _Wrong(stage=Stage.LOWER, cause="not_delegated", reason=said)
+    return wrong
 
 
 def _first_unproved_stage(cell: Cell, done: Sequence[StageTime], last: Stage) -> Stage | None:
@@ -117,52 +153,67 @@ def _first_unproved_stage(cell: Cell, done: Sequence[StageTime], last: Stage) ->
     return None
 
 
-def _judge_outputs(outputs: Any, result: Callable[..., Result]) -> Result:
-    def failed(cause: str, reason: str, **more: Any) -> Result:
-        return result(Verdict.FAILED, Stage.COMPARE, cause, reason=reason, **more)
+def _judge_rows(
+    rows: Any,
+    compared: Any,
+    stage: Stage,
+    said: str = "",
+    *,
+    mend: str = "",
+    within: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> _Wrong | None:
+    """What is wrong with the rows of a comparison, one for each output at each point that was tried.
 
-    wrong = _first_problem(outputs)
-    if wrong is not None:
-        return failed(*wrong)
-    compared = [row for row in outputs if row.get("constant") is not True]
-    if not compared:
-        return failed("vacuous", "no output is a tensor: there was nothing to compare")
+    ``mend`` is for an output that differs; ``within`` is asked of each row instead of ``_within_limits``.
+    """
+
+    def wrong(cause: str, reason: str, mend: str = "") -> _Wrong:
+        return _Wrong(stage=stage, cause=cause, reason=said + reason, mend=mend)
+
+    if not isinstance(rows, list):
+        return wrong("unproved", "the worker named no outputs")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            return wrong("unproved", f"the worker told of an output as {row!r}")
+    for row in rows:
+        if row.get("problem"):
+            return wrong("mismatch", f"{_where(row)} {row['problem']}", mend)
+    if all(row.get("constant") is True for row in rows):
+        return wrong("vacuous", "no output is a tensor: there was nothing to compare")
     # Before the limits: those of a reference of zeros are infinite.
-    for row in compared:
+    for row in rows:
         if row.get("witnesses") and isinstance(row["witnesses"], list):
             why = "; ".join(_WITNESSES.get(w, str(w)) for w in row["witnesses"])
-            return failed(
+            return wrong(
                 "vacuous",
                 f"comparing {_where(row)} proves nothing: {why}",
-                mend="use trained weights and inputs that matter, or --condition for an untrained model",
+                "use trained weights and inputs that matter, or --condition for an untrained model",
             )
-    wrong = _first_unproved(outputs)
-    return result(Verdict.PASSED, None, "") if wrong is None else failed(*wrong)
+    for row in rows:
+        if not (within or _within_limits)(row):
+            return wrong("unproved", f"{_where(row)} was not measured, or is not within its limits")
+    if not _complete(rows, compared):
+        return wrong("unproved", "not every output was compared at every point that was tried")
+    return None
 
 
 def _where(row: Mapping[str, Any]) -> str:
     return f"output {row.get('output')} at the {row.get('point')} input"
 
 
-def _first_problem(rows: Any) -> tuple[str, str] | None:
-    """Cause and reason of the first output that is wrong by what the worker says itself."""
-    if not isinstance(rows, list):
-        return "unproved", "the worker named no outputs"
-    for row in rows:
-        if not isinstance(row, Mapping):
-            return "unproved", f"the worker told of an output as {row!r}"
-    for row in rows:
-        if row.get("problem"):
-            return "mismatch", f"{_where(row)} {row['problem']}"
-    return None
-
-
-def _first_unproved(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """Cause and reason of the first output that was not measured, or not within its limits."""
-    for row in rows:
-        if not _within_limits(row):
-            return "unproved", f"{_where(row)} was not measured, or is not within its limits"
-    return None if rows else ("unproved", "the worker named no outputs")
+def _complete(rows: Sequence[Mapping[str, Any]], compared: Any) -> bool:
+    """Whether there is one row for each of the points and outputs that were to be ``compared``."""
+    try:
+        points, outputs = [str(point) for point in compared["points"]], compared["outputs"]
+    except (KeyError, TypeError):
+        return False
+    each_once = Counter({(str(row.get("point")), str(row.get("output"))) for row in rows})
+    at_each = Counter(point for point, _ in each_once)
+    return (
+        "example" in points
+        and len(rows) == len(each_once)
+        and dict(at_each) == dict.fromkeys(points, outputs)
+    )
 
 
 def _within_limits(row: Mapping[str, Any]) -> bool:
@@ -184,3 +235,15 @@ def _within_limits(row: Mapping[str, Any]) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     return all(0 <= error <= limit < math.inf for error, limit in zip(errors, limits, strict=True))
+
+
+def _nearer_to_right(row: Mapping[str, Any]) -> bool:
+    """Whether an output of the quantized module is nearer to that of the float one than to a wrong one."""
+    if row.get("problem") != "":
+        return False
+    if row.get("constant") is True:
+        return True
+    try:
+        return 0 <= float(row["error"]) <= float(row["limit"]) < math.inf
+    except (KeyError, TypeError, ValueError):
+        return False

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from edgeproof.errors import SubjectError
+from edgeproof.given import given_path
 from edgeproof.host import cache, store, templates
 from edgeproof.host.interpreters import minor_of
 from edgeproof.host.readback import ReadBack, read_back
@@ -97,7 +98,7 @@ def _python(which: str) -> Path:
     else:
         named = which
     # Not resolved: the Python of an environment is a link to the interpreter that made it.
-    path = Path(named).expanduser().absolute()
+    path = given_path(named)
     if not path.exists():
         raise SubjectError(
             f"there is no environment at {path}",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import platformdirs
 
+from edgeproof.given import given_path
+
 VARIABLE = "EDGEPROOF_CACHE_DIR"
 
 
@@ -17,7 +19,7 @@ def root() -> Path:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        return given_path(named)
     return Path(platformdirs.user_cache_dir("edgeproof", appauthor=False))
 
 

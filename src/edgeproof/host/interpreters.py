@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from packaging.version import InvalidVersion, Version
 
@@ -90,13 +91,13 @@ def described(python: Path) -> Interpreter:
     return interpreter
 
 
-def find_python(version: str | None, supported: tuple[str, ...]) -> Path:
+def find_python(version: str | None, supported: tuple[str, ...], *, install: bool = True) -> Path:
     """The interpreter to make a subject from.
 
     ``version`` is a minor version such as ``3.12``. Without it: the version that runs edgeproof if
     ``supported``, else the newest supported one that is found. The last resort is ``uv python
-    install``, which needs the network. Raises ``UsageError`` for a version that is not supported
-    and ``SubjectError`` when none is found or can be installed.
+    install``, which needs the network, unless ``install`` is false. Raises ``UsageError`` for a version
+    that is not supported and ``SubjectError`` when none is found or can be installed.
     """
     newest_first = sorted(supported, key=Version, reverse=True)
     if version is not None:
@@ -114,7 +115,7 @@ def find_python(version: str | None, supported: tuple[str, ...]) -> Path:
             found = ask(candidate)
             if found is not None and found.minor == minor and found.standard:
                 return found.path
-    return _install(wanted[0])
+    return _install(wanted[0]) if install else _none_found(wanted[0])
 
 
 def _candidates(minor: str) -> Iterator[Path]:
@@ -161,6 +162,10 @@ def _install(minor: str) -> Path:
             return interpreter.path
     except UvFailed as failed:
         reason = f", and uv could not download one ({failed.cause()})"
+    return _none_found(minor, reason)
+
+
+def _none_found(minor: str, reason: str = "") -> NoReturn:
     raise SubjectError(
         f"no working Python {minor} was found on this machine{reason}",
         mend=f"install Python {minor} so that python{minor} is on PATH, or, with network access, "

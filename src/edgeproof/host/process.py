@@ -73,6 +73,7 @@ class WorkerDied(Exception):
         super().__init__(crash["how"])
         self.crash = crash
         self.cause = cause
+        self.what = "died" if cause == "crashed" else "was ended"
 
 
 class _TooLong(Exception):
@@ -102,6 +103,7 @@ class WorkerProcess:
         self._log = folder / f"{name}.log"
         self._crash_log = folder / f"{name}.crash"
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._used = False
         # -I: neither the user's PYTHON* variables nor their site-packages are part of what is proved.
         isolated = ["-I"] if subject.managed else []
         command = [str(subject.python), *isolated, str(_MAIN), str(self._log), str(self._crash_log)]
@@ -131,11 +133,6 @@ class WorkerProcess:
             self.kill()
             raise
 
-    @property
-    def alive(self) -> bool:
-        """Whether the worker can take a cell: it runs, and has nothing left to say."""
-        return self._process.poll() is None and self._lines.empty()
-
     def probe(self, flow: Flow) -> str:
         """What keeps a flow from working here; empty when nothing does."""
         log = self._folder / f"probe-{flow.name}.log"
@@ -148,8 +145,14 @@ class WorkerProcess:
             raise self._broke_protocol(log, f"it said {said!r} where a problem was due")
         return said
 
-    def run(self, cell: Cell, on_stage: Callable[[Stage], None]) -> Result:
-        """Run one cell to its result. A result ``crashed`` or ``timed_out`` leaves the worker dead."""
+    def run(
+        self, cell: Cell, *, on_taken: Callable[[], None], on_stage: Callable[[Stage], None]
+    ) -> Result:
+        """Run one cell to its result. A result ``crashed`` or ``timed_out`` leaves the worker dead.
+
+        Raises ``WorkerDied`` when the worker does not come to take the cell because of what an earlier
+        one left behind.
+        """
         log = self._folder / f"{_file_name(cell)}.log"
         talk = Conversation(cell.id)
         allowed = START_SECONDS
@@ -166,16 +169,19 @@ class WorkerProcess:
                 }
             )
             while True:
-                line = self._next(allowed, log)
+                line = self._next(allowed, log if talk.taken else self._log)
                 try:
                     kind = talk.hear(line)
                 except ProtocolBroken as broken:
                     raise self._broke_protocol(log, str(broken)) from None
+                if kind == "taken":
+                    on_taken()
                 if kind == "stage_started":
                     assert talk.stage is not None
                     allowed = self._limits.of(talk.stage)
                     on_stage(talk.stage)
                 if kind == "idle":
+                    self._used = True
                     return judge(cell, _ended(talk, log))
         except _TooLong:
             crash = self._end_hung(log)
@@ -184,10 +190,11 @@ class WorkerProcess:
             reason = f"{took or 'importing'} took longer than {allowed:.0f} s"
             mend = "--stage-timeout SECONDS allows more"
         except WorkerDied as died:
+            if self._used and not talk.taken:
+                raise
             crash = dict(died.crash)
             verdict, cause = Verdict.CRASHED, died.cause
-            what = "died" if died.cause == "crashed" else "was ended"
-            reason = f"the worker {what} {_when(talk)}: {crash['how']}"
+            reason = f"the worker {died.what} {_when(talk)}: {crash['how']}"
         return Result(
             cell=cell,
             verdict=verdict,
@@ -201,12 +208,11 @@ class WorkerProcess:
         )
 
     def close(self) -> None:
-        """Let the worker end by itself, or make it."""
-        try:
-            self._ask({"do": "exit"})
-            self._process.wait(_GRACE_SECONDS)
-        except (WorkerDied, subprocess.TimeoutExpired):
-            pass
+        """Let the worker end by itself, or make it. Raises ``WorkerDied`` when it dies instead."""
+        self._ask({"do": "exit"})
+        with suppress(subprocess.TimeoutExpired):
+            if self._process.wait(_GRACE_SECONDS) != 0:
+                raise WorkerDied(self._bury(self._log))
         self.kill()
 
     def kill(self) -> None:

@@ -15,7 +15,7 @@ from edgeproof.plan.cell import StageTime
 from edgeproof.plan.stage import Stage
 
 _SHOWN = 200
-_NUMBERS = ("nodes", "delegated_nodes", "pte_bytes", "run_seconds")
+_NUMBERS = ("nodes", "delegated_nodes", "quantized_nodes", "pte_bytes", "run_seconds")
 """Evidence that tables and the gate calculate with."""
 
 
@@ -42,14 +42,16 @@ def _refuse(constant: str) -> None:
 class Conversation:
     """What is said about one cell, held to its order.
 
-    Stages start in the order of ``Stage``, each once, and end before the next one starts; then the cell
-    ends, once. That also bounds how long a worker can talk.
+    First the worker takes the cell. Stages start in the order of ``Stage``, each once, and end before the
+    next one starts; then the cell ends, once. That also bounds how long a worker can talk.
     """
 
     def __init__(self, cell: str) -> None:
         self._cell = cell
         self._open: Stage | None = None
         self._imported = False
+        self.taken = False
+        """Whether the worker took the cell: a death before that is none of this cell's."""
         self.stage: Stage | None = None
         """The latest stage that started."""
         self.stages: list[StageTime] = []
@@ -59,14 +61,18 @@ class Conversation:
 
     def hear(self, line: str) -> str:
         """Take the next line and return its kind; ``idle`` is the last."""
-        if self.ended is not None:
+        if not self.taken:
+            event = parse(line, "taken")
+        elif self.ended is not None:
             event = parse(line, "idle")
         else:
             event = parse(line, "imported", "stage_started", "stage_ended", "ended")
         if event.get("cell") != self._cell:
             raise ProtocolBroken(f"it answered for {_shown(event.get('cell'))}, not for its cell")
         kind = str(event["event"])
-        if kind == "imported":
+        if kind == "taken":
+            self.taken = True
+        elif kind == "imported":
             if self._imported or self.stage is not None:
                 raise ProtocolBroken("it said twice that imports were done")
             self._imported = True

@@ -177,8 +177,20 @@ class _Run:
             return chosen
 
     def _work(self, bench: _Bench) -> None:
+        """Run cells in one worker after the other, until none waits.
+
+        The last result of a worker is held until it took another cell, or left as it should: should it
+        die in between, that is the doing of the cell that ended.
+        """
         subject = self._prepared(bench)
         worker: WorkerProcess | None = None
+        held: list[Result] = []
+
+        def settle(died: WorkerDied | None = None) -> None:
+            while held:
+                result = held.pop()
+                self._record(result if died is None else _died_after(result, died))
+
         try:
             while (cell := self._take(bench)) is not None:
                 if subject is None:
@@ -186,25 +198,30 @@ class _Run:
                     self._record(_without_subject(cell, bench.failure))
                     continue
                 self._tell("started", cell)
-                if worker is not None and not worker.alive:
-                    self._tell("said", f"{bench.plan.id}: a worker died between two cells")
-                    worker.kill()
-                    worker = None
-                if worker is None:
-                    worker, crashed = self._start(subject, cell)
+                result: Result | None = None
+                while result is None:
                     if worker is None:
-                        assert crashed is not None
-                        self._record(crashed)
+                        worker, result = self._start(subject, cell)
                         continue
-                result = self._with_mend(
-                    worker.run(cell, partial(self._tell, "reached", cell)), subject
-                )
-                self._record(result)
+                    reached = partial(self._tell, "reached", cell)
+                    try:
+                        result = worker.run(cell, on_taken=settle, on_stage=reached)
+                    except WorkerDied as died:
+                        settle(died)
+                        worker = None
+                held.append(self._with_mend(result, subject))
                 if result.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
+                    settle()
                     worker = None
+            if worker is not None and not self._stop.is_set():
+                try:
+                    worker.close()
+                except WorkerDied as died:
+                    settle(died)
         finally:
+            settle()
             if worker is not None:
-                worker.kill() if self._stop.is_set() else worker.close()
+                worker.kill()
 
     @staticmethod
     def _with_mend(result: Result, subject: Subject) -> Result:
@@ -251,7 +268,7 @@ class _Run:
     def _record(self, result: Result) -> None:
         reason = self._declared.get(result.cell.flow.name)
         if (
-            result.verdict is Verdict.NOT_RUN
+            result.verdict in (Verdict.NOT_RUN, Verdict.SKIPPED)
             and reason is not None
             and result.cause != "interrupted"
         ):
@@ -266,8 +283,8 @@ class _Run:
             self._tell("ended", result)
 
     def _tell(self, what: str, *args: Any) -> None:
-        # A terminal that was closed must not take the run with it (rich leaves with SystemExit).
-        with self._lock, suppress(OSError, SystemExit):
+        # A terminal that was closed must not take the run with it.
+        with self._lock, suppress(OSError):
             getattr(self._watcher, what)(*args)
 
 
@@ -280,6 +297,21 @@ def _wait(slots: Sequence[threading.Event]) -> None:
     for left in slots:
         while not left.wait(0.2):
             pass
+
+
+def _died_after(result: Result, died: WorkerDied) -> Result:
+    """What becomes of a result whose worker did not live to take another cell."""
+    return replace(
+        result,
+        verdict=Verdict.CRASHED,
+        stage=result.stages[-1].stage if result.stages else None,
+        cause=died.cause,
+        reason=f"the worker {died.what} after its cell, before the next: {died.crash['how']}",
+        mend="",
+        declared=False,
+        crash=died.crash,
+        log=str(died.crash["log"]),
+    )
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:

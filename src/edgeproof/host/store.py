@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from edgeproof.errors import SubjectError, UsageError
+from edgeproof.errors import UsageError
 from edgeproof.host import cache
 from edgeproof.host.locked import Locked
 from edgeproof.host.uv import cannot_write
@@ -170,32 +170,6 @@ def require_stack(stack: str, *besides: str) -> None:
 def stack_of(folder: Path) -> str:
     """The stack that a subject's folder is named after."""
     return folder.name.rpartition("-")[0]
-
-
-def python_of(stack: str, executorch: str | None = None, python: str | None = None) -> Path:
-    """The Python of the newest managed subject of ``stack`` (and version, and Python minor).
-
-    Raises ``SubjectError`` when none was made.
-    """
-    found = []
-    for folder in folders():
-        manifest = Manifest.read(folder)
-        if (
-            manifest is not None
-            and manifest.stack == stack
-            and executorch in (None, manifest.executorch)
-            and (python is None or manifest.python.startswith(f"{python}."))
-            and python_in(folder).exists()
-        ):
-            found.append((manifest.made, python_in(folder)))
-    if not found:
-        wanted = f" with executorch {executorch}" if executorch else ""
-        wanted += f" on Python {python}" if python else ""
-        raise SubjectError(
-            f"no subject of stack {stack}{wanted} was made yet",
-            mend=f"edgeproof subjects make {stack}",
-        )
-    return max(found)[1]
 
 
 def disagreements(manifest: Manifest, contents: Contents) -> list[str]:

@@ -1,14 +1,18 @@
 """Managed subjects: environments made by uv from pinned wheels, used again, always read back.
 
-A subject holds exactly what its stack resolves to, proved on every use. Made once, it needs neither
-network nor a resolve again. Bytecode is left to the first import: on two cores, compiling all
-of the base stack at build time costs 14 s and saves 7 s of the first import of torch and exir.
+A subject holds the packages its stack resolves to, in their versions, and executorch's own files as its
+wheel has them: that is proved on every use. (The files of the others are not: hashing gigabytes takes
+longer than proving a cell.) Made once, it needs neither network nor a resolve again. Bytecode is left to
+the first import: on two cores, compiling all of the base stack at build time costs 14 s and saves 7 s of
+the first import of torch and exir.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import platform
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,29 +23,34 @@ from pathlib import Path
 from edgeproof.errors import SubjectError
 from edgeproof.host import cache, store, templates
 from edgeproof.host.adopted import adopt
-from edgeproof.host.interpreters import Interpreter, described
+from edgeproof.host.interpreters import Interpreter, described, minor_of
 from edgeproof.host.locked import Locked, read_lock, requirements
 from edgeproof.host.readback import read_back
-from edgeproof.host.store import Manifest, python_of, remove
+from edgeproof.host.store import Manifest, remove
 from edgeproof.host.uv import UvFailed, cannot_write, run_uv
-from edgeproof.host.wheel import PROJECT, ExecutorchChoice
+from edgeproof.host.wheel import PROJECT, ExecutorchChoice, parse_choice
 from edgeproof.plan.stack import Stack
 from edgeproof.plan.subject import Contents, Subject
 
-__all__ = ["Listed", "adopt", "listing", "prepare", "python_of", "remove"]
+__all__ = ["Listed", "adopt", "listing", "prepare", "remove"]
 
 Progress = Callable[[str], None]
 
 
 def prepare(
-    stack: Stack, choice: ExecutorchChoice, python: Path, *, on_progress: Progress
+    stack: Stack,
+    choice: ExecutorchChoice,
+    python: Path,
+    *,
+    on_progress: Progress,
+    build: bool = True,
 ) -> Subject:
     """Make the subject of ``stack`` with this executorch on ``python``, or use the one there is.
 
     ``on_progress`` gets a line for each step that takes time. Raises ``SubjectError`` when the
     stack is not for this platform or Python, when uv fails (with cause and mend), and when what
-    came of it is not what the stack names. Nothing half-made is ever used: a subject is built
-    beside its place.
+    came of it is not what the stack names; without ``build`` also when there is none yet. Nothing
+    half-made is ever used: a subject is built beside its place.
     """
     interpreter = described(python)
     _require_supported(stack, interpreter)
@@ -58,6 +67,8 @@ def prepare(
     )
     try:
         folder = store.made_for(request)
+        if folder is None and not build:
+            raise _not_made(stack, choice, interpreter)
         if folder is None:
             with store.locked(
                 lambda: on_progress(f"{stack.name}: waiting for another edgeproof to end its build")
@@ -72,6 +83,19 @@ def prepare(
         raise SubjectError(f"{stack.name}: {failure.message}", mend=failure.mend) from failed
     except OSError as error:
         raise cannot_write(error) from error
+
+
+def _not_made(stack: Stack, choice: ExecutorchChoice, interpreter: Interpreter) -> SubjectError:
+    mend = ["edgeproof", "subjects", "make", stack.name]
+    if choice != parse_choice(None):
+        mend += ["--executorch", str(choice.wheel or choice.version)]
+    if interpreter.minor != minor_of(platform.python_version()):
+        mend += ["--python", interpreter.minor]
+    return SubjectError(
+        f"no subject of stack {stack.name} with executorch {choice.version} on Python "
+        f"{interpreter.minor} was made yet",
+        mend=shlex.join(mend),
+    )
 
 
 def _require_supported(stack: Stack, interpreter: Interpreter) -> None:
@@ -212,7 +236,15 @@ def _open(stack: Stack, choice: ExecutorchChoice, folder: Path) -> Subject:
     if missing:
         raise templates.nothing_to_link(stack, missing)
     env = templates.worker_environment(stack, folder=around, site=site, present=os.environ)
-    return Subject(stack=stack.name, python=python, env=env, managed=True, contents=contents)
+    notes: tuple[str, ...] = ()
+    if not store.same_version(stack.executorch, choice.version):
+        notes = (
+            f"executorch {choice.version} has no stack of its own: the packages are those of "
+            f"{stack.executorch}",
+        )
+    return Subject(
+        stack=stack.name, python=python, env=env, managed=True, contents=contents, notes=notes
+    )
 
 
 def _again(stack: Stack) -> str:

@@ -177,7 +177,10 @@ def explain(output: str) -> SubjectError:
             mend="the executorch asked for needs other versions than its stack pins; name a "
             "version that the stack is made for",
         )
-    return SubjectError(f"uv failed: {detail}", mend="see what uv said above")
+    return SubjectError(
+        f"uv failed: {detail}",
+        mend="that is how uv ended; if it names no cause, report it as a fault of edgeproof",
+    )
 
 
 def disk_full(detail: str) -> SubjectError:

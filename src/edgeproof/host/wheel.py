@@ -17,6 +17,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from edgeproof.errors import SubjectError, UsageError
+from edgeproof.given import given_path
 from edgeproof.host.interpreters import Interpreter
 from edgeproof.plan.stack import Stack, known_releases, stacks_for
 
@@ -39,8 +40,11 @@ class ExecutorchChoice:
         return f"{PROJECT} @ {self.wheel.as_uri()}"
 
     def stacks(self) -> dict[str, Stack]:
-        """The stacks to test it in: its own, else those of the nearest known release."""
-        return stacks_for(self.version, nearest=True)
+        """The stacks to test it in: its own, and for a wheel file else those of the nearest release.
+
+        Raises ``UsageError`` for a released version that has none.
+        """
+        return stacks_for(self.version, nearest=self.wheel is not None)
 
     def require_fit(self, interpreter: Interpreter) -> None:
         """Refuse a wheel file that was built for another Python or platform.
@@ -97,8 +101,8 @@ def parse_choice(text: str | None) -> ExecutorchChoice:
     if text is None:
         return ExecutorchChoice(version=known_releases()[0])
     separators = {os.sep, os.altsep or os.sep}
-    if text.endswith(".whl") or separators & set(text) or Path(text).is_file():
-        return _wheel_file(Path(text).expanduser().absolute())
+    if text.endswith(".whl") or separators & set(text) or given_path(text).is_file():
+        return _wheel_file(given_path(text))
     try:
         return ExecutorchChoice(version=str(Version(text)))
     except InvalidVersion:

@@ -48,7 +48,7 @@ class Result:
     """How a cell ended. ``cause`` is one word of docs/guide.md, ``reason`` a sentence for people.
 
     ``evidence`` is what the worker measured; ``stages`` those that ended. ``declared`` tells a
-    ``not_run`` that was said beforehand, by the flow or by the user, from one that is a fault.
+    ``not_run`` or ``skipped`` that was said beforehand, by the flow or by the user, from a fault.
     ``crash`` holds signal and stacks of a worker that died, ``log`` the last lines that were printed.
     """
 

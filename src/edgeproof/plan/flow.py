@@ -42,7 +42,9 @@ class Flow:
     ``libraries`` are those of the system that no wheel brings, and ``libraries_mend`` what installs them.
     ``lowers_on`` and ``runs_on`` are platforms; where a flow lowers but does not run, a cell ends
     ``not_run`` after ``serialize`` and ``cannot_run`` is the declared reason. ``quantized`` flows
-    are compared with their quantized module.
+    are compared with their quantized module. ``installs`` names a function (``module:function``) that makes
+    the delegate known to the runtime where the wheel does not. ``in_smoke`` tells whether ``edgeproof
+    smoke`` runs the flow unasked.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Flow:
     libraries: tuple[str, ...] = ()
     libraries_mend: str = ""
     quantized: bool = False
+    installs: str = ""
+    in_smoke: bool = True
 
     def lowers_here(self, on: str | None = None) -> bool:
         """Whether the flow can lower on this platform (or on the one named)."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from edgeproof import __version__
-from edgeproof.errors import EdgeproofError
+from edgeproof.errors import EdgeproofError, UsageError
 from edgeproof.gate.rules import Ruling
+from edgeproof.given import given_path
 from edgeproof.host.run import Outcome
 from edgeproof.plan.cell import Result
 
@@ -84,21 +85,69 @@ def _cell(result: Result, reproduce: str) -> dict[str, Any]:
     }
 
 
+def claim(json_file: str | None) -> Path | None:
+    """The path to ``write`` to, found writable before minutes are spent on what goes into it.
+
+    A report that lies there is removed: should this run end before its own is written, no one must read
+    the old one for it. Links are followed; pipes and devices are left as they are. Raises ``UsageError``.
+    """
+    if json_file is None:
+        return None
+    path = given_path(json_file)
+    try:
+        if _is_stream(path):
+            writable = os.access(path, os.W_OK)
+        else:
+            path = path.resolve()
+            folder = path.parent
+            writable = not path.is_dir() and folder.is_dir() and os.access(folder, os.W_OK)
+            if writable:
+                path.unlink(missing_ok=True)
+    except (OSError, RuntimeError):  # a link to itself
+        writable = False
+    if not writable:
+        raise UsageError(
+            f"the report cannot be written to {json_file}",
+            mend="name a file in a folder that exists and can be written to",
+        )
+    return path
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is there to be written through: a pipe, a device, a descriptor of ours."""
+    if not path.exists() or path.is_dir():
+        return False
+    return not path.is_file() or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+
+
 def write(report: Mapping[str, Any], path: Path) -> None:
     """Write the report whole or not at all. Raises ``EdgeproofError`` when it cannot be written."""
+    text = json.dumps(report, indent=1) + "\n"
     try:
-        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=1)
-                file.write("\n")
-            Path(scratch).chmod(0o644)
-            Path(scratch).replace(path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        (_write_through if _is_stream(path) else _replace)(path, text)
     except OSError as error:
         raise EdgeproofError(
             f"the report could not be written to {path}: {error.strerror or error}",
             mend="name another file with --json; verdicts are in the journal of the run's folder",
         ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, scratch = tempfile.mkstemp(prefix=".report-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(scratch).chmod(0o644)
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def _write_through(path: Path, text: str) -> None:
+    """Without waiting for a reader: a pipe that no one reads from is an error, not a run that hangs."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        if os.name == "posix":
+            os.set_blocking(handle, True)
+        file.write(text)

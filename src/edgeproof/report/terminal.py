@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +16,7 @@ from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.table import Table
 from rich.text import Text
 
-from edgeproof.gate.rules import Ruling, not_delegated
+from edgeproof.gate.rules import Ruling
 from edgeproof.host.run import Outcome
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.stage import Stage, Verdict
@@ -25,7 +28,7 @@ _STYLES = {
     Verdict.TIMED_OUT: "bold red",
     Verdict.EXPECTED_FAILURE: "yellow",
     Verdict.UNEXPECTED_PASS: "red",
-    Verdict.SKIPPED: "yellow",
+    Verdict.SKIPPED: "red",
     Verdict.NOT_RUN: "red",
 }
 _PLAIN_WIDTH = 150
@@ -33,10 +36,19 @@ _STACK_LINES = 25
 _LOG_LINES = 10
 
 
+class _Console(Console):
+    """Falls silent when no one reads any more (``| head -1``): the run and its exit code go on."""
+
+    def on_broken_pipe(self) -> None:
+        """Also for what Python flushes when it ends."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console() -> Console:
     """The console of this run; wide enough for the table when a file or a pipe takes it."""
-    made = Console(highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+    made = _Console(highlight=False, soft_wrap=False)
+    return made if made.is_terminal else _Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 class Live:
@@ -61,7 +73,8 @@ class Live:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(OSError):  # a terminal that was closed
+            self._progress.stop()
 
     def said(self, line: str) -> None:
         """A line about a subject."""
@@ -132,7 +145,7 @@ def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, 
             to.print(Text(f"note: {subject.id}: {note}", style="yellow"))
     to.print(_table(results))
     for result in results:
-        if result.verdict is not Verdict.PASSED or not_delegated(result):
+        if result.verdict is not Verdict.PASSED:
             _explain(to, result, reproduce[result.cell.id])
     to.print()
     to.print(_sum(outcome))
@@ -148,7 +161,7 @@ def _table(results: list[Result]) -> Table:
     several = len({result.cell.case.id for result in results}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     if not several and results:
-        table.title = f"{results[0].cell.case.id}"
+        table.title = Text(results[0].cell.case.id, style="table.title")
     else:
         table.add_column("case")
     table.add_column("flow", no_wrap=True)
@@ -158,7 +171,8 @@ def _table(results: list[Result]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         row = [result.cell.flow.name, _verdict(result), result.stage or "", *_numbers(result)]
-        table.add_row(*([result.cell.case.id] if several else []), *row)
+        # Text, since brackets mean something to rich: case ids end in [params].
+        table.add_row(*([Text(result.cell.case.id)] if several else []), *row)
     return table
 
 
@@ -166,10 +180,10 @@ def _verdict(result: Result) -> Text:
     text, style = result.verdict.value, _STYLES[result.verdict]
     if result.declared:
         text, style = f"{text} (declared)", "yellow"
-    elif not_delegated(result):
-        text, style = f"{text}, not delegated", "red"
     elif result.cause == "vacuous":
         text = f"{text} (vacuous)"
+    elif result.cause == "not_delegated":
+        text = f"{text} (not delegated)"
     return Text(text, style=style)
 
 
@@ -210,8 +224,6 @@ def _explain(to: Console, result: Result, reproduce: str) -> None:
     if result.stage:
         head.append(f" at {result.stage.value}")
     to.print(head)
-    if not_delegated(result):
-        to.print("  no node of the graph was delegated", markup=False)
     if result.reason:
         _indented(to, result.reason)
     if result.mend:

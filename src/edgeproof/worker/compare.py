@@ -11,6 +11,7 @@ from edgeproof.worker.model import Inputs
 from edgeproof.worker.numerics import (
     Error,
     Floor,
+    distance,
     error,
     faded,
     input_rms,
@@ -60,10 +61,7 @@ def compare(
         row["problem"] = _unlike(got, expected)
         if row["problem"]:
             continue
-        other = other_answers[index] if index < len(other_answers) else None
-        if not isinstance(other, torch.Tensor) or other.shape != expected.shape:
-            other = None
-        wrong = wrong_answers(expected, other)
+        wrong = _wrong_answers(expected, index, other_answers)
         floor, witnesses = told_apart(expected, floors[index], wrong, dtype=dtype)
         if expected.numel() == 0:
             witnesses = ["empty"]
@@ -72,6 +70,54 @@ def compare(
         row.update(_measure(got, expected, floor, eager[index][1]))
         row["witnesses"] = witnesses
     return rows
+
+
+def compare_quantized(
+    quantized: list[tuple[str, Any]],
+    eager: list[tuple[str, Any]],
+    *,
+    point: str,
+    other_answers: list[Any],
+) -> list[dict[str, Any]]:
+    """Hold the quantized module to the float one, output by output, both in eager PyTorch.
+
+    How much accuracy quantization may cost is for the model's owner to say. But an answer that is off by
+    more than half the way to one that is known to be wrong is no answer of this model any more.
+    """
+    rows = unlike_kinds(quantized, eager, point=point)
+    if rows:
+        return rows
+    for index, ((_, got), (path, expected)) in enumerate(zip(quantized, eager, strict=True)):
+        row: dict[str, Any] = {"output": path or "[0]", "point": point, "problem": ""}
+        rows.append(row)
+        if not isinstance(expected, torch.Tensor):
+            row["constant"] = True
+            continue
+        if not nonfinite_agree(got, expected):
+            row["problem"] = "has NaN or Inf at other places than that of the float module"
+            continue
+        wrong = _wrong_answers(expected, index, other_answers)
+        ways = {name: distance(answer, expected) for name, answer in wrong.items()}
+        nearest = min(ways, key=lambda name: ways[name])
+        off, limit = distance(got, expected), ways[nearest] / 2
+        row.update(error=off, limit=limit, nearest=nearest)
+        if expected.is_floating_point():
+            row["sqnr_db"] = error(got, expected).sqnr_db
+        if not off <= limit:
+            row["problem"] = (
+                f"is off that of the float module by {off:.3g}, more than half the way to a wrong "
+                f"answer ({nearest}): {limit:.3g}"
+            )
+    return rows
+
+
+def _wrong_answers(
+    expected: torch.Tensor, index: int, other_answers: list[Any]
+) -> dict[str, torch.Tensor]:
+    other = other_answers[index] if index < len(other_answers) else None
+    if not isinstance(other, torch.Tensor) or other.shape != expected.shape:
+        other = None
+    return wrong_answers(expected, other)
 
 
 def unlike_kinds(

@@ -21,7 +21,8 @@ class Model:
     ``args`` and ``kwargs`` are the example inputs, nested as the module takes them; ``dynamic_shapes``
     is what ``torch.export.export`` takes. ``calibration`` are inputs for quantization, at least one;
     ``conditioning`` are those an untrained model is conditioned on, the example ones unless given.
-    ``program`` is set when the model came exported already (a ``.pt2`` file).
+    ``program`` is set when the model came exported already (a ``.pt2`` file). ``quantized_nodes`` is how
+    many nodes or weights of its graph a flow quantized, ``None`` where no one counted.
     """
 
     module: torch.nn.Module
@@ -31,6 +32,7 @@ class Model:
     calibration: Sequence[Inputs] = ()
     conditioning: Inputs | None = None
     program: torch.export.ExportedProgram | None = None
+    quantized_nodes: int | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -59,9 +61,9 @@ class Model:
                 dynamic_shapes=self.dynamic_shapes,
             )
 
-    def replace(self, module: torch.nn.Module) -> Model:
+    def replace(self, module: torch.nn.Module, *, quantized_nodes: int | None = None) -> Model:
         """The same inputs for another module, made from this one."""
-        return replace(self, module=module, program=None)
+        return replace(self, module=module, program=None, quantized_nodes=quantized_nodes)
 
     def copied(self) -> Model:
         """A model whose module no one else can change."""
@@ -73,14 +75,16 @@ class Model:
         module = copy.deepcopy(self.module).to(dtype)
         return replace(self, module=module, args=args, kwargs=kwargs, program=None)
 
-    def positional_args(self) -> tuple[Any, ...]:
-        """All inputs by position, for backends whose own export takes nothing else.
+    def positional_args(self, inputs: Inputs | None = None) -> tuple[Any, ...]:
+        """All inputs by position, the example ones unless others are given, for backends whose own
+        export takes nothing else.
 
         Raises ``ValueError`` where a keyword input has no position.
         """
-        if not self.kwargs:
-            return self.args
-        bound = inspect.signature(self.module.forward).bind(*self.args, **self.kwargs)
+        args, kwargs = inputs or self.inputs
+        if not kwargs:
+            return args
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
         if bound.kwargs:
             raise ValueError(f"inputs {sorted(bound.kwargs)} can be passed by keyword only")
         return bound.args

@@ -172,6 +172,13 @@ def wrong_answers(
     return wrong
 
 
+def distance(answer: torch.Tensor, reference: torch.Tensor) -> float:
+    """How far an answer is off: its ``rms_error``, or the share of integers and booleans that differ."""
+    if reference.is_floating_point():
+        return error(answer, reference).rms_error
+    return float((answer != reference).double().mean()) if reference.numel() else 0.0
+
+
 def faded(reference: torch.Tensor, *, dtype: torch.dtype, input_rms: float | None) -> bool:
     """Whether a float reference is smaller than the rounding step of the inputs it came from.
 

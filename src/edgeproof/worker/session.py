@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -176,6 +177,11 @@ def probe(flow: Flow) -> dict[str, Any]:
             importlib.import_module(name)
         except Exception as fault:
             return {"problem": f"import {name}: {type(fault).__name__}: {fault}"}
+    if flow.installs and flow.runs_here():
+        try:
+            _function(flow.installs)()
+        except Exception as fault:
+            return {"problem": f"{flow.installs}: {_sentence(fault)}"}
     if flow.delegate and flow.runs_here():
         from executorch.runtime import Runtime
 
@@ -186,6 +192,12 @@ def probe(flow: Flow) -> dict[str, Any]:
                 "problem": f"{flow.delegate} is not available in the runtime (registered: {names})"
             }
     return {"problem": ""}
+
+
+def _function(path: str) -> Callable[[], None]:
+    module, _, name = path.partition(":")
+    function: Callable[[], None] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _sentence(fault: BaseException) -> str:
@@ -206,6 +218,7 @@ def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any
     def emit(event: dict[str, Any]) -> None:
         streams.tell({**event, "cell": cell})
 
+    emit({"event": "taken"})
     start = time.perf_counter()
     problem = probe(flow)["problem"]
     emit({"event": "imported", "seconds": round(time.perf_counter() - start, 4)})

@@ -14,9 +14,9 @@ import torch
 from edgeproof.cases import conditioning, user
 from edgeproof.flows.registry import backend_of
 from edgeproof.plan.case import Case, Source
-from edgeproof.plan.flow import SINGLE, Flow
+from edgeproof.plan.flow import SINGLE, Arithmetic, Flow
 from edgeproof.plan.stage import Stage
-from edgeproof.worker.compare import compare, unlike_kinds
+from edgeproof.worker.compare import compare, compare_quantized, unlike_kinds
 from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
 from edgeproof.worker.points import points
 from edgeproof.worker.reference import Reference
@@ -101,18 +101,25 @@ class CellRun:
         self._backend = backend_of(flow)
         self._emit = emit
         self._writes_to_buffers = False
+        self._quantized: dict[str, Reference] = {}
 
     def go(self) -> None:
         """Run all stages; ``evidence["outputs"]`` is only there when the comparison was made."""
         with self._in(Stage.BUILD, shared=self._prepared.built):
             model = self._prepared.model()
         with self._in(Stage.EAGER, shared=self._prepared.ran_eagerly):
-            self._prepared.reference("example", model.inputs)
+            wanted = len(self._prepared.reference("example", model.inputs).outputs)
         model = model.copied() if model.program is None else model
         with self._in(Stage.QUANTIZE, skipped=not self._flow.quantized):
             exported = self._backend.prepare(self._flow, model)
+        if self._flow.quantized and exported.quantized_nodes is not None:
+            self.evidence["quantized_nodes"] = exported.quantized_nodes
+            if not exported.quantized_nodes:
+                return
         with self._in(Stage.EXPORT):
             program = exported.export()
+            tried = points(program, exported.inputs)
+            self.evidence["compared"] = {"points": [name for name, _ in tried], "outputs": wanted}
         with self._in(Stage.LOWER):
             edge = self._backend.lower(self._flow, program, exported)
         with self._in(Stage.SERIALIZE):
@@ -123,19 +130,18 @@ class CellRun:
             self.evidence["pte_bytes"] = len(pte)
         if not self._flow.runs_here():
             # No answer will tell whether export was right, so it is held against the module here.
-            self._compare_exports(points(program, exported.inputs))
+            self._compare_eagerly(exported, tried)
             self.evidence["cannot_run"] = self._flow.cannot_run
             return
-        self._run(exported, program, pte)
+        self._run(exported, tried, pte)
 
-    def _run(self, exported: Model, program: Any, pte: bytes) -> None:
+    def _run(self, exported: Model, tried: list[tuple[str, Inputs]], pte: bytes) -> None:
         from executorch.runtime import Runtime
 
         with self._in(Stage.LOAD):
             # Program and bytes must outlive the method: the bindings keep no reference to them.
             loaded = Runtime.get().load_program(pte)
             method = loaded.load_method("forward")
-        tried = points(program, exported.inputs)
         answers: dict[str, list[Any]] = {}
         with self._in(Stage.RUN):
             for name, inputs in tried:
@@ -148,51 +154,64 @@ class CellRun:
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
             if self._flow.quantized:
-                self._compare_exports(tried)
+                self._compare_eagerly(exported, tried)
+            # Once: OpenVINO looks at the machine each time it is asked.
+            arithmetic = self._backend.computes_in(self._flow)
+            self.evidence["computes_in"] = arithmetic.dtype
             self.evidence["outputs"] = [
                 row
                 for name, inputs in tried
-                for row in self._compare(name, inputs, exported, answers)
+                for row in self._compare(name, inputs, exported, answers[name], arithmetic)
             ]
         del method, loaded
 
     def _compare(
-        self, point: str, inputs: Inputs, exported: Model, answers: dict[str, list[Any]]
+        self,
+        point: str,
+        inputs: Inputs,
+        exported: Model,
+        answers: list[Any],
+        arithmetic: Arithmetic,
     ) -> list[dict[str, Any]]:
         reference = self._prepared.reference(point, inputs)
-        arithmetic = self._backend.computes_in(self._flow)
-        self.evidence["computes_in"] = arithmetic.dtype
-        right = reference.outputs
+        right = reference
         if self._flow.quantized:
-            right = flat_outputs(exported.copied()(inputs))
-            unlike = unlike_kinds(right, reference.outputs, point=point)
+            right = self._quantized_reference(exported, point, inputs)
+            unlike = unlike_kinds(right.outputs, reference.outputs, point=point)
             if unlike:
                 return unlike
-            floors = reference.quantized_floors(right, arithmetic)
+            floors = reference.quantized_floors(right.outputs, arithmetic)
         else:
             floors = reference.floors(arithmetic)
         return compare(
-            answers[point],
-            right,
+            answers,
+            right.outputs,
             floors,
             point=point,
             dtype=getattr(torch, arithmetic.dtype),
             inputs=inputs,
             eager=reference.outputs,
-            other_answers=reference.other_answers(),
+            other_answers=right.other_answers(),
             writes_to=self.evidence["writes_to_inputs"],
         )
 
-    def _compare_exports(self, tried: list[tuple[str, Inputs]]) -> None:
-        """Hold the exported float model against the module it was made of.
+    def _quantized_reference(self, exported: Model, point: str, inputs: Inputs) -> Reference:
+        """What the quantized module answers in eager PyTorch."""
+        if point not in self._quantized:
+            self._quantized[point] = Reference(exported, inputs)
+        return self._quantized[point]
+
+    def _compare_eagerly(self, exported: Model, tried: list[tuple[str, Inputs]]) -> None:
+        """Hold what the program is made of against the module, all in eager PyTorch.
 
         A quantized flow is compared with its quantized module, which is made of the exported one:
-        what export gets wrong is in both, and would be taken for the noise of quantization.
+        what export or the quantizer gets wrong is in both, and would be taken for the noise of
+        quantization.
         """
-        rows = self.evidence["exported"] = []
+        exported_rows, quantized_rows = [], []
         for point, inputs in tried:
             reference = self._prepared.reference(point, inputs)
-            rows += compare(
+            exported_rows += compare(
                 self._prepared.exported_answers(inputs),
                 reference.outputs,
                 reference.floors(SINGLE),
@@ -200,8 +219,18 @@ class CellRun:
                 dtype=torch.float32,
                 inputs=inputs,
                 eager=reference.outputs,
-                other_answers=[],
+                other_answers=reference.other_answers(),
             )
+            if self._flow.quantized:
+                quantized_rows += compare_quantized(
+                    self._quantized_reference(exported, point, inputs).outputs,
+                    reference.outputs,
+                    point=point,
+                    other_answers=reference.other_answers(),
+                )
+        self.evidence["exported"] = exported_rows
+        if self._flow.quantized:
+            self.evidence["quantized"] = quantized_rows
 
     def _time_runs(self, method: Any, inputs: Inputs) -> None:
         """The best of a few more runs, for the table; their answers are not looked at."""

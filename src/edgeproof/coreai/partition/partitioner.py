@@ -24,17 +24,16 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from edgeproof.coreai.compiler.backend import SPEC, CoreAIBackend
 from edgeproof.coreai.partition.boundary import NARROWED, boundary_reason
-from edgeproof.coreai.targets import resolver_key
 from edgeproof.coreai.partition.variants import unsupported_variant_reason
 from edgeproof.coreai.passes.decompositions import decompose_outside_core_aten
 from edgeproof.coreai.passes.narrow import narrows
+from edgeproof.coreai.passes.outputs import with_plain_outputs
+from edgeproof.coreai.targets import resolver_key
 
-BACKEND_ID = "CoreAIBackend"
+BACKEND_ID = CoreAIBackend.__name__
 """The name under which the delegate is registered, on Linux and on Apple's devices."""
-
-SPEC_KEY = "edgeproof_coreai"
-"""Marks a partition as ours; its value is JSON with ``debug_info``, which preprocessing honours."""
 
 
 class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
@@ -58,7 +57,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         take_over_mutable_buffer: bool = True,
         debug_info: bool = False,
     ) -> None:
-        specs = [CompileSpec(SPEC_KEY, json.dumps({"debug_info": debug_info}).encode())]
+        specs = [CompileSpec(SPEC, json.dumps({"debug_info": debug_info}).encode())]
         if uses_sidecar:
             specs.append(CompileSpec(COMPILE_SPEC_KEYS.USES_SIDECAR.value, b"1"))
         if min_deployment_version is not None:
@@ -101,8 +100,11 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Take apart the operators outside Core ATen that the edge dialect would refuse."""
-        return decompose_outside_core_aten(exported_program)
+        """Take apart the operators outside Core ATen that the edge dialect would refuse.
+
+        And name no type of ``torch.return_types`` among the outputs, which it could not write down.
+        """
+        return with_plain_outputs(decompose_outside_core_aten(exported_program))
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram

@@ -71,7 +71,9 @@ def expanded(value: Any, rank: int) -> list[int]:
     return listed * rank if len(listed) == 1 else listed
 
 
-def pool_parameters(node: Node, rank: int) -> tuple[list[int], list[int], list[int], list[int], bool]:
+def pool_parameters(
+    node: Node, rank: int
+) -> tuple[list[int], list[int], list[int], list[int], bool]:
     """Kernel, stride, padding, dilation and ceil_mode of a pooling node, defaults written out."""
     kernel = expanded(argument(node, "kernel_size"), rank)
     stride = expanded(argument(node, "stride") or kernel, rank)
@@ -81,7 +83,11 @@ def pool_parameters(node: Node, rank: int) -> tuple[list[int], list[int], list[i
 
 
 def floor_sizes(
-    sizes: Sequence[Any], kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    sizes: Sequence[Any],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
 ) -> list[Any]:
     """The spatial output sizes of a pool without ``ceil_mode``."""
     return [

@@ -109,7 +109,10 @@ def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
     """The Core ATen graph of ``replacement`` on fake ``values``, symbolic sizes kept symbolic."""
     symbolic = any(
         isinstance(value, torch.SymInt)
-        or (isinstance(value, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in value.shape))
+        or (
+            isinstance(value, torch.Tensor)
+            and any(isinstance(s, torch.SymInt) for s in value.shape)
+        )
         for value in values
     )
     def of_all(values: Sequence[Any]) -> Any:

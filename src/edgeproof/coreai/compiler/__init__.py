@@ -1,0 +1,1 @@
+"""From a partition of an edge program to a Core AI asset."""

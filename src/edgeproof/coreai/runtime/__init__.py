@@ -1,0 +1,57 @@
+"""Core AI inside ExecuTorch's Python runtime: ``install_runtime()`` and what can be asked of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from edgeproof.coreai.runtime.cache import Cache, CacheStats, cache_stats
+from edgeproof.coreai.runtime.delegate import Backend, default_folder
+from edgeproof.coreai.runtime.errors import DelegateError
+
+__all__ = ["CacheStats", "DelegateError", "cache_stats", "install_runtime", "last_error"]
+
+BACKEND = "CoreAIBackend"
+_lock = threading.Lock()
+_backend: Backend | None = None
+
+
+def install_runtime(
+    *, cache_dir: str | os.PathLike[str] | None = None, cache_limit: int | None = None
+) -> None:
+    """Register ``CoreAIBackend`` with the ExecuTorch runtime of this process.
+
+    Programs with parts for Core AI then load and run through ``executorch.runtime.Runtime`` like any other.
+    ``cache_dir`` is where specialized models are kept (a folder below edgeproof's own cache unless given),
+    at most ``cache_limit`` bytes of them (8 GiB unless given). Asked again it changes these two; models
+    that are loaded already stay as they are. Does nothing else where a CoreAIBackend that is not ours is
+    registered already, as in Apple's own builds.
+
+    Raises ``edgeproof.native.build.NativeBuildError`` where the C++ half cannot be built.
+    """
+    global _backend
+    with _lock:
+        if _backend is None:
+            from edgeproof.native import build
+
+            build.installed_executorch()
+            # The bindings bring the library that the bridge registers with.
+            from executorch.runtime import Runtime
+
+            if Runtime.get().backend_registry.is_available(BACKEND):
+                return
+            backend = Backend(Cache(default_folder()))
+            error = build.load("bridge").register_backend(BACKEND, backend)
+            if error:
+                raise RuntimeError(f"ExecuTorch did not take {BACKEND}: error {error:#x}")
+            _backend = backend
+        if cache_dir is not None or cache_limit is not None:
+            folder = _backend.cache.folder if cache_dir is None else Path(cache_dir).expanduser()
+            limit = _backend.cache.limit if cache_limit is None else cache_limit
+            _backend.cache = Cache(folder.absolute(), limit=limit)
+
+
+def last_error() -> str:
+    """What the delegate said last when it failed; ExecuTorch itself passes on an error code alone."""
+    return _backend.last_error if _backend is not None else ""

@@ -1,0 +1,55 @@
+"""Turns an asset into a model that Core AI's own runtime loads, and loads it.
+
+The runtime of ``coreai-core`` off Apple hardware takes no ``.aimodel``: it takes a folder with the program
+compiled to its executable form. How that is made is in ``coreai.authoring.AIModelAsset.executable()``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from edgeproof.coreai.runtime.asset import Asset
+from edgeproof.coreai.runtime.errors import Code, DelegateError
+from edgeproof.coreai.runtime.waiting import answer_of
+
+_PROGRAM = "main-universal.odix"
+
+
+def make(asset: Asset, folder: Path) -> None:
+    """Compile an asset into ``folder``. Raises ``DelegateError`` when Core AI does not take it."""
+    from coreai._compiler._transforms import GlobalOptions, PassEntry, Pipelines, apply_passes_sync
+    from coreai.authoring.asset import AIModelAsset, serialize_module_to_odix
+
+    with tempfile.TemporaryDirectory(prefix="edgeproof-") as bundle:
+        path = asset.write_to(Path(bundle))
+        try:
+            module = AIModelAsset.load(path).program._mlir_module
+            passes = [
+                PassEntry(pass_name="define-graph-output-intents", options="intent=return"),
+                PassEntry.get(Pipelines.CORE_TO_ODIX),
+            ]
+            apply_passes_sync(module, passes=passes, options=GlobalOptions(output_directory=folder))
+            serialize_module_to_odix(module=module, path=folder / _PROGRAM)
+        except OSError:
+            raise
+        except Exception as fault:
+            raise _not_taken(asset, fault) from fault
+    if not (folder / _PROGRAM).is_file():
+        raise _not_taken(asset, "it wrote nothing")
+
+
+def load(folder: Path) -> Any:
+    """The model in ``folder``, a ``coreai.runtime.AIModel``."""
+    from coreai.runtime import AIModel
+
+    return answer_of(lambda: AIModel.load(folder))
+
+
+def _not_taken(asset: Asset, why: object) -> DelegateError:
+    return DelegateError(
+        f"Core AI does not compile asset {asset.hash[:16]}: {why}",
+        mend="lower the model again with the versions of coreai-core and coreai-torch that are installed",
+        code=Code.INVALID_PROGRAM,
+    )

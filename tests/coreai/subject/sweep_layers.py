@@ -44,6 +44,7 @@ for _rank, _shape in ((1, (2, 3, 11)), (2, (2, 3, 9, 11)), (3, (1, 2, 6, 7, 9)))
     case(f"adaptive_max_pool{_rank}d/unbatched", lambda x, g=_amax: g(x, 2), f(*_shape[1:]))
     case(f"adaptive_max_pool{_rank}d/indices", lambda x, g=_amax: tuple(g(x, 3, return_indices=True)), f(*_shape))
 case("adaptive_avg_pool2d/none", lambda x: F.adaptive_avg_pool2d(x, (None, 3)), f(1, 2, 5, 7))
+case("max_pool2d/i32", lambda x: F.max_pool2d(x, 3, 2, 1), i(1, 2, 7, 7))
 case("lp_pool2d/f32", lambda x: F.lp_pool2d(x, 2, 2), pos(1, 2, 6, 6))
 
 # Convolutions.
@@ -112,6 +113,7 @@ case("sdpa/mask bool", lambda q, k, v, m: _sdpa(q, k, v, m), Q, K, V, torch.tens
 case("sdpa/mask bool large scores", lambda q, k, v, m: _sdpa(q, k, v, m, scale=1.0), Q * 300, K * 300, V, torch.tensor([[True, False] * 3] * 5))
 case("sdpa/mask bool whole row", lambda q, k, v, m: _sdpa(q, k, v, m), Q, K, V, torch.tensor([[True] * 6] * 4 + [[False] * 6]))
 case("sdpa/mask -inf", lambda q, k, v, m: _sdpa(q, k, v, m), Q, K, V, torch.tensor([[0.0, -INF] * 3] * 5))
+case("sdpa/mask -inf whole row", lambda q, k, v, m: _sdpa(q, k, v, m), Q, K, V, torch.tensor([[0.0] * 6] * 4 + [[-INF] * 6]))
 case("sdpa/mask batched", lambda q, k, v, m: _sdpa(q, k, v, m), Q, K, V, f(2, 1, 5, 6))
 case("sdpa/scale", lambda q, k, v: _sdpa(q, k, v, scale=0.3), Q, K, V)
 case("sdpa/scale zero", lambda q, k, v: _sdpa(q, k, v, scale=0.0), Q, K, V)

@@ -12,12 +12,16 @@ from torch.fx import GraphModule
 
 from edgeproof.coreai.passes.adaptive import RewriteAdaptivePoolsPass
 from edgeproof.coreai.passes.alpha import DecomposeAddSubAlphaPass
+from edgeproof.coreai.passes.attention import RewriteAttentionPass
 from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
 from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
 from edgeproof.coreai.passes.indexing import RewriteIndexingPass
+from edgeproof.coreai.passes.missing import RewriteMissingPass
 from edgeproof.coreai.passes.narrow import NarrowDtypesPass
+from edgeproof.coreai.passes.normalization import RewriteNormalizationPass
 from edgeproof.coreai.passes.normalize import NormalizeCoreAIOpArgsPass
 from edgeproof.coreai.passes.pooling import RewritePoolsPass
+from edgeproof.coreai.passes.resizing import RewriteResizingPass
 from edgeproof.coreai.passes.shapes import RewriteCornersPass
 
 __all__ = [
@@ -25,10 +29,14 @@ __all__ = [
     "NarrowDtypesPass",
     "NormalizeCoreAIOpArgsPass",
     "RewriteAdaptivePoolsPass",
+    "RewriteAttentionPass",
     "RewriteCornersPass",
     "RewriteElementwisePass",
     "RewriteIndexingPass",
+    "RewriteMissingPass",
+    "RewriteNormalizationPass",
     "RewritePoolsPass",
+    "RewriteResizingPass",
     "RewriteTransposedConvolutionPass",
     "default_passes",
 ]
@@ -38,10 +46,14 @@ def default_passes() -> list[Callable[[GraphModule], Any]]:
     """The passes that make a program right for Core AI, in their order."""
     return [
         NormalizeCoreAIOpArgsPass(),
+        RewriteMissingPass(),
         RewriteCornersPass(),
         RewritePoolsPass(),
         RewriteAdaptivePoolsPass(),
         RewriteTransposedConvolutionPass(),
+        RewriteNormalizationPass(),
+        RewriteAttentionPass(),
+        RewriteResizingPass(),
         RewriteIndexingPass(),
         NarrowDtypesPass(),
         RewriteElementwisePass(),

@@ -6,7 +6,6 @@ Window ``i`` of ``n`` over a dim of size ``s`` is ``[i*s // n, ceil((i+1)*s / n)
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -56,42 +55,27 @@ def _shares(size: int, count: int) -> torch.Tensor:
     return share
 
 
-def adaptive_max(x: torch.Tensor, out: Sequence[int]) -> torch.Tensor:
-    """The adaptive maximum pool of the last dims of ``x``."""
+def adaptive_max(x: torch.Tensor, out: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The adaptive maximum pool of the last dims of ``x``, and where in these, flattened, maxima first stand.
+
+    One dim after the other, the last one first: of equal values the first in memory wins, as in PyTorch.
+    """
     rank = len(out)
-    for d, count in enumerate(out):
-        dim = x.dim() - rank + d
-        size = x.shape[dim]
+    sizes = list(x.shape[-rank:])
+    places = torch.arange(math.prod(sizes), dtype=torch.int32, device=x.device)
+    indices = places.view(sizes).expand(x.shape)
+    for d in reversed(range(rank)):
+        dim, size, count = x.dim() - rank + d, sizes[d], out[d]
         if count == size:
             continue
-        parts = [
-            torch.amax(x.narrow(dim, begin, end - begin), [dim], True)
-            for begin, end in windows(size, count)
-        ]
-        x = torch.cat(parts, dim) if count > 1 else parts[0]
-    return x
-
-
-def adaptive_max_indices(x: torch.Tensor, values: torch.Tensor, rank: int) -> torch.Tensor:
-    """Where each of the adaptive maxima first stands in the flattened spatial dims of ``x``, int64."""
-    sizes, out = list(x.shape[-rank:]), list(values.shape[-rank:])
-    flat = torch.arange(math.prod(sizes), dtype=torch.int32).view(sizes)
-    beyond = torch.full((), math.prod(sizes), dtype=torch.int32)
-    cells = []
-    for cell in itertools.product(*(range(n) for n in out)):
-        window, numbers, value = x, flat, values
-        for d, i in enumerate(cell):
-            begin, end = windows(sizes[d], out[d])[i]
-            window = window.narrow(x.dim() - rank + d, begin, end - begin)
-            numbers = numbers.narrow(d, begin, end - begin)
-            value = value.narrow(x.dim() - rank + d, i, 1)
-        dims = list(range(x.dim() - rank, x.dim()))
-        cells.append(torch.amin(torch.where(torch.eq(window, value), numbers, beyond), dims, True))
-    last = x.dim() - 1
-    listed = torch.cat([torch.flatten(c, x.dim() - rank) for c in cells], last - rank + 1)
-    shape = [*x.shape[:-rank], *out]
-    shape[0] = -1 if x.dim() > rank else shape[0]
-    return torch.ops.aten.view.default(listed, shape).to(torch.int64)
+        maxima, held = [], []
+        for begin, end in windows(size, count):
+            values, at = torch.max(x.narrow(dim, begin, end - begin), dim, True)
+            maxima.append(values)
+            held.append(torch.gather(indices.narrow(dim, begin, end - begin), dim, at))
+        x = torch.cat(maxima, dim) if count > 1 else maxima[0]
+        indices = torch.cat(held, dim) if count > 1 else held[0]
+    return x, indices.to(torch.int64)
 
 
 class RewriteAdaptivePoolsPass(RewritePass):

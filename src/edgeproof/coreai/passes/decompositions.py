@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from edgeproof.coreai.passes.adaptive import adaptive_max, adaptive_max_indices
+from edgeproof.coreai.passes.adaptive import adaptive_max
 
 aten = torch.ops.aten
 
@@ -22,8 +22,7 @@ def _adaptive_max_pool(rank: int) -> Callable[..., tuple[torch.Tensor, torch.Ten
         if not all(isinstance(size, int) for size in x.shape[-rank:]):
             return NotImplemented
         size = [output_size] * rank if isinstance(output_size, int) else list(output_size)
-        values = adaptive_max(x, size)
-        return values, adaptive_max_indices(x, values, rank)
+        return adaptive_max(x, size)
 
     return decomposition
 

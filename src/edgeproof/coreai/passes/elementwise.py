@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake, overload_of
+from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
 from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
 
-_FLOAT_RESULTS = tuple(
+FLOAT_RESULTS = tuple(
     f"{name}.default"
     for name in (
         "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 reciprocal rsqrt "
@@ -66,7 +66,7 @@ def bitwise_not(node: Node) -> Replacement | None:
 def or_equal(node: Node) -> Replacement | None:
     """``x <= y`` is lowered as ``not (x > y)``, which is true for NaN: less or equal, one by one."""
     if not any(_is_float(a) for a in node.args):
-        return None
+        return of_bools(node)
     strict = torch.lt if "le." in str(overload_of(node.target).__name__) else torch.gt
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
@@ -159,6 +159,30 @@ def power(node: Node) -> Replacement | None:
     return replacement
 
 
+def _both_bool(node: Node) -> bool:
+    return all(isinstance(a, Node) and fake(a).dtype == torch.bool for a in node.args[:2])
+
+
+def of_bools(node: Node) -> Replacement | None:
+    """Core AI has no arithmetic or order of booleans: a sum is "or", a product "and", order one of integers."""
+    name = overload_name(node).partition(".")[0]
+    if not _both_bool(node):
+        return None
+    logical = {
+        "add": torch.logical_or,
+        "maximum": torch.logical_or,
+        "mul": torch.logical_and,
+        "minimum": torch.logical_and,
+    }.get(name)
+    op = overload_of(node.target)
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        x, y = _operands(node, values)
+        return logical(x, y) if logical else op(x.to(torch.int32), y.to(torch.int32))
+
+    return replacement
+
+
 def clamp(node: Node) -> Replacement | None:
     """Bounds of an integer tensor are read through a float, and its dtype is not widened to theirs."""
     dtype = node.meta["val"].dtype
@@ -186,10 +210,14 @@ class RewriteElementwisePass(RewritePass):
     """Elementwise operators on integers, infinities and NaN."""
 
     rewrites = (
-        Rewrite(_FLOAT_RESULTS, cast_first),
+        Rewrite(FLOAT_RESULTS, cast_first),
         Rewrite(("floor.default", "ceil.default", "trunc.default"), rounding),
         Rewrite(("bitwise_not.default",), bitwise_not),
         Rewrite(("le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"), or_equal),
+        Rewrite(
+            ("add.Tensor", "mul.Tensor", "maximum.default", "minimum.default", "lt.Tensor", "gt.Tensor"),
+            of_bools,
+        ),
         Rewrite(("remainder.Tensor", "remainder.Scalar"), remainder),
         Rewrite(("floor_divide.default", "div.Tensor_mode"), divide),
         Rewrite(("atan2.default",), atan2),

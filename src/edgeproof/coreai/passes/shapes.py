@@ -9,7 +9,7 @@ import torch
 from executorch.exir.pass_base import PassResult
 from torch.fx import GraphModule, Node
 
-from edgeproof.coreai.graph import argument, fake, overload_of
+from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
 from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, inline
 
 
@@ -99,6 +99,70 @@ def sort(node: Node) -> Replacement | None:
     return lambda x: torch.topk(x, size, dim, descending, True)
 
 
+def arg_extremum(node: Node) -> Replacement | None:
+    """PyTorch answers the position of the first NaN, Core AI of the best number: both are asked for."""
+    x, name = fake(node.args[0]), overload_name(node)
+    if x.dim() == 0:
+        return None
+    if name in ("argmax.default", "argmin.default"):
+        return _arg(node, least=name == "argmin.default")
+    if x.dtype == torch.bool:
+        return _of_bools_as_integers(node)
+    if not x.dtype.is_floating_point:
+        return None
+    used = any(user.args[1] == 1 and user.users for user in node.users)
+    dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+    if not used:
+        return None
+    op = overload_of(node.target)
+
+    def replacement(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, positions = op(x, dim, keepdim)
+        return values, _first_nan_or(x, positions, dim, keepdim)
+
+    return replacement
+
+
+def _arg(node: Node, *, least: bool) -> Replacement | None:
+    dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+    real = fake(node.args[0]).dtype.is_floating_point
+    rank = fake(node.args[0]).dim()
+    whole = dim is None and keepdim
+    if not (real or least or whole):
+        return None
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        kept = keepdim and not whole
+        turned = x
+        if least:
+            turned = torch.neg(x) if real else torch.bitwise_xor(x, torch.full((), -1, dtype=x.dtype))
+        positions = torch.argmax(turned, dim, kept)
+        if real:
+            positions = _first_nan_or(x, positions, dim, kept)
+        return torch.ops.aten.view.default(positions, [1] * rank) if whole else positions
+
+    return replacement
+
+
+def _of_bools_as_integers(node: Node) -> Replacement:
+    op, rest = overload_of(node.target), node.args[1:]
+
+    def replacement(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, positions = op(x.to(torch.int32), *rest)
+        return values.to(torch.bool), positions
+
+    return replacement
+
+
+def _first_nan_or(
+    x: torch.Tensor, positions: torch.Tensor, dim: int | None, keepdim: bool
+) -> torch.Tensor:
+    nan = torch.ne(x, x)
+    first = torch.argmax(nan.to(torch.float32), dim, keepdim).to(torch.int32)
+    has_nan = torch.any(nan) if dim is None else torch.any(nan, dim, keepdim)
+    return torch.where(has_nan, first, positions.to(torch.int32)).to(torch.int64)
+
+
 def addmm(node: Node) -> Replacement | None:
     """With a beta of zero the added matrix does not count, not even its NaN."""
     if argument(node, "beta") != 0:
@@ -113,7 +177,7 @@ def addmm(node: Node) -> Replacement | None:
     return replacement
 
 
-_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim",
+ZERO_DIM_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim", "mean.default", "argmax.default",
     "_softmax.default", "sum.dim_IntList", "mean.dim", "amax.default", "amin.default")  # fmt: skip
 
 
@@ -127,6 +191,7 @@ class RewriteCornersPass(RewritePass):
         Rewrite(("any.default", "any.dim", "any.dims"), any_),
         Rewrite(("amax.default", "amin.default"), extremum_of_bool),
         Rewrite(("sort.default",), sort),
+        Rewrite(("argmax.default", "argmin.default", "max.dim", "min.dim"), arg_extremum),
         Rewrite(("addmm.default",), addmm),
     )
 
@@ -138,7 +203,7 @@ class RewriteCornersPass(RewritePass):
             if _is_empty(node):
                 inline(graph_module, node, _nothing(fake(node)))
                 modified = True
-            elif _aten(node) in _REDUCTIONS and (replacement := whole_of_zero_dim(node)):
+            elif overload_name(node) in ZERO_DIM_REDUCTIONS and (replacement := whole_of_zero_dim(node)):
                 inline(graph_module, node, replacement)
                 modified = True
         result = super().__call__(graph_module)

@@ -84,14 +84,7 @@ def _avg_pool(node: Node) -> bool:
 def _max_pool(node: Node) -> bool:
     if not _is(node, "max_pool2d_with_indices.default"):
         return False
-    indices = any(u.target is operator.getitem and u.args[1] == 1 and u.users for u in node.users)
-    x = fake(node.args[0])
-    return (
-        indices
-        or bool(argument(node, "ceil_mode"))
-        or x.dim() != 4
-        or not x.dtype.is_floating_point
-    )
+    return bool(argument(node, "ceil_mode")) or fake(node.args[0]).dim() != 4
 
 
 def _transposed_conv3d(node: Node) -> bool:
@@ -190,8 +183,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "max-pool",
-        "the converter answers zeros for the indices of a maximum pool, and fails on ceil_mode whose "
-        "last window starts in the padding, on unbatched inputs and on integers",
+        "the converter fails on ceil_mode whose last window starts in the padding, and on unbatched "
+        "inputs",
         _max_pool,
         "RewritePoolsPass",
     ),

@@ -52,13 +52,14 @@ def avg_pool(node: Node) -> Replacement | None:
         share = torch.tensor(divisor / override)
     uniform = bool((share == share.flatten()[0]).all())
     scale = (share.flatten()[0].clone() if uniform else share).to(x.dtype)
+    scaled = not uniform or float(scale) != 1
 
     def replacement(x: torch.Tensor) -> torch.Tensor:
         y = x if batched else torch.unsqueeze(x, 0)
         if any(pads):
             y = torch.constant_pad_nd(y, pads, 0.0)
         y = _AVERAGE[rank](y, kernel, stride, [0] * rank)
-        if not (uniform and scale == 1):
+        if scaled:
             y = torch.mul(y, scale)
         return y if batched else torch.squeeze(y, 0)
 

@@ -81,6 +81,8 @@ def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> N
             if inner.op == "get_attr":
                 constant = getattr(traced, inner.target)
                 copies[inner] = insert_constant(graph_module, constant, mode)
+            elif inner.target in _PASSED_ON:
+                copies[inner] = copies[inner.args[0]]
             elif inner.op == "call_function":
                 args, kwargs = tree_map(
                     lambda a: copies[a] if isinstance(a, Node) else a,
@@ -103,6 +105,17 @@ def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> N
         user.replace_all_uses_with(copies[results[user.args[1]]])
         graph.erase_node(user)
     graph.erase_node(node)
+
+
+_PASSED_ON = frozenset(
+    {
+        torch.ops.aten.lift_fresh.default,
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.detach.default,
+        torch.ops.aten.alias.default,
+    }
+)
+"""What tracing writes around constants and results, and means nothing in a graph without aliases."""
 
 
 def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:

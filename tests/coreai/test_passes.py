@@ -96,7 +96,8 @@ def test_ceil_mode_is_cleared_where_no_spatial_dim_changes(coreai_lab: Lab) -> N
         SETUP
         + """
 def after(rows, columns):
-    program = aten(lambda x: torch.ops.aten.avg_pool2d(x, [2], [], [0], True), torch.randn(1, 2, rows, columns))
+    pool = lambda x: torch.ops.aten.avg_pool2d(x, [2], [], [0], True)
+    program = aten(pool, torch.randn(1, 2, rows, columns))
     NormalizeCoreAIOpArgsPass()(program.graph_module)
     (pool,) = calls(program)
     return [list(a) if isinstance(a, (list, tuple)) else a for a in pool.args[1:]]
@@ -127,12 +128,15 @@ def test_pools_compute_the_same(coreai_lab: Lab) -> None:
         SETUP
         + """
 tried = rewritten = 0
-for k, s, p, ceil, count, divisor in itertools.product((2, 3), (1, 2, 3), (0, 1), (False, True), (False, True), (None, 5)):
+no_yes = (False, True)
+for k, s, p, ceil, count, divisor in itertools.product(
+        (2, 3), (1, 2, 3), (0, 1), no_yes, no_yes, (None, 5)):
     x = torch.randn(1, 2, 7, 8)
     tried += 1
     rewritten += same(lambda x: F.avg_pool2d(x, k, s, p, ceil, count, divisor), RewritePoolsPass(), x)
     if k == 3 and s == 2:
-        same(lambda x: F.avg_pool3d(x, k, s, p, ceil, count, divisor), RewritePoolsPass(), torch.randn(1, 2, 5, 7, 8))
+        x = torch.randn(1, 2, 5, 7, 8)
+        same(lambda x: F.avg_pool3d(x, k, s, p, ceil, count, divisor), RewritePoolsPass(), x)
 for k, s, p, d, ceil in itertools.product((2, 3), (1, 2, 3), (0, 1), (1, 2), (False, True)):
     pool = lambda x: tuple(F.max_pool2d(x, k, s, p, d, ceil, return_indices=True))
     same(pool, RewritePoolsPass(), torch.randn(1, 2, 7, 8).round())

@@ -50,9 +50,7 @@ RULES = "from edgeproof.coreai.partition import RULES\n"
 
 @pytest.mark.parametrize("rule", PROOFS)
 def test_a_rule_is_needed(sweep: Sweep, rule: str) -> None:
-    outcomes = {
-        name: sweep.check([name], forced=True)[name]["outcome"] for name in PROOFS[rule]
-    }
+    outcomes = {name: sweep.check([name], forced=True)[name]["outcome"] for name in PROOFS[rule]}
     right = [name for name, outcome in outcomes.items() if outcome == "right"]
     assert not right, (
         f"the rule {rule!r} can be dropped: {right} come out right when delegated by force"

@@ -82,5 +82,7 @@ class RewriteAdaptivePoolsPass(RewritePass):
     """Adaptive average pools in three dimensions, unbatched, or to a larger size."""
 
     rewrites = (
-        Rewrite(("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"), adaptive_avg_pool),
+        Rewrite(
+            ("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"), adaptive_avg_pool
+        ),
     )

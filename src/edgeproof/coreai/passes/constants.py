@@ -32,7 +32,10 @@ class FoldConstantCastsPass(ExportedProgramPassBase):  # type: ignore[misc]
             node = placeholders.get(getattr(spec.arg, "name", ""))
             if not fixed or node is None or not node.users or targets.count(spec.target) > 1:
                 continue
-            if any(overload_name(u) != "_to_copy.default" or set(u.kwargs) != {"dtype"} for u in node.users):
+            if any(
+                overload_name(u) != "_to_copy.default" or set(u.kwargs) != {"dtype"}
+                for u in node.users
+            ):
                 continue
             dtypes = {u.kwargs["dtype"] for u in node.users}
             holder = state if spec.target in state else constants

@@ -22,7 +22,8 @@ def conv_transpose3d(node: Node) -> Replacement | None:
     if not all(isinstance(size, int) for size in (*x.shape[1:], *weight.shape)):
         return None
     stride, padding, dilation, extra = (
-        expanded(argument(node, name), 3) for name in ("stride", "padding", "dilation", "output_padding")
+        expanded(argument(node, name), 3)
+        for name in ("stride", "padding", "dilation", "output_padding")
     )
     groups = int(argument(node, "groups"))
 

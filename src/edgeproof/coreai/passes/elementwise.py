@@ -17,9 +17,10 @@ from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
 FLOAT_RESULTS = tuple(
     f"{name}.default"
     for name in (
-        "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 reciprocal rsqrt "
-        "sigmoid sin sinh sqrt tan tanh"
-    ).split()
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
+        *("log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
+        *("tan", "tanh"),
+    )
 )
 
 _INTEGER_BEFORE = {torch.float32: 2.0**23, torch.float16: 2.0**10}
@@ -104,7 +105,11 @@ def divide(node: Node) -> Replacement | None:
     """Rounded division: truncated as the truncated quotient, floored with infinite divisors put right."""
     dtype = node.meta["val"].dtype
     mode = "floor" if "floor" in str(node.target) else node.kwargs.get("rounding_mode")
-    if not dtype.is_floating_point or mode not in ("floor", "trunc") or dtype not in _INTEGER_BEFORE:
+    if (
+        not dtype.is_floating_point
+        or mode not in ("floor", "trunc")
+        or dtype not in _INTEGER_BEFORE
+    ):
         return None
     limit = torch.tensor(_INTEGER_BEFORE[dtype], dtype=dtype)
     inf = torch.tensor(float("inf"), dtype=dtype)
@@ -121,7 +126,9 @@ def divide(node: Node) -> Replacement | None:
         floored = torch.floor_divide(x, y)
         finite = torch.logical_and(torch.lt(torch.abs(x), inf), torch.ne(x, 0.0))
         apart = torch.ne(torch.lt(x, 0.0), torch.lt(y, 0.0))
-        just_below = torch.logical_and(torch.logical_and(finite, apart), torch.eq(torch.abs(y), inf))
+        just_below = torch.logical_and(
+            torch.logical_and(finite, apart), torch.eq(torch.abs(y), inf)
+        )
         return torch.where(just_below, torch.full_like(floored, -1.0), floored)
 
     return replacement
@@ -158,7 +165,7 @@ def _both_bool(node: Node) -> bool:
 
 
 def of_bools(node: Node) -> Replacement | None:
-    """Core AI has no arithmetic or order of booleans: a sum is "or", a product "and", order one of integers."""
+    """Core AI cannot add or order booleans: a sum is "or", a product "and", order one of integers."""
     name = overload_name(node).partition(".")[0]
     if not _both_bool(node):
         return None
@@ -189,7 +196,11 @@ def clamp(node: Node) -> Replacement | None:
         result = known[node.args[0]].to(dtype)
         for bound, limit in ((low, torch.maximum), (high, torch.minimum)):
             if bound is not None:
-                given = known[bound].to(dtype) if isinstance(bound, Node) else torch.tensor(bound, dtype=dtype)
+                given = (
+                    known[bound].to(dtype)
+                    if isinstance(bound, Node)
+                    else torch.tensor(bound, dtype=dtype)
+                )
                 result = limit(result, given)
         return result
 
@@ -205,7 +216,14 @@ class RewriteElementwisePass(RewritePass):
         Rewrite(("bitwise_not.default",), bitwise_not),
         Rewrite(("le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"), or_equal),
         Rewrite(
-            ("add.Tensor", "mul.Tensor", "maximum.default", "minimum.default", "lt.Tensor", "gt.Tensor"),
+            (
+                "add.Tensor",
+                "mul.Tensor",
+                "maximum.default",
+                "minimum.default",
+                "lt.Tensor",
+                "gt.Tensor",
+            ),
             of_bools,
         ),
         Rewrite(("remainder.Tensor", "remainder.Scalar"), remainder),

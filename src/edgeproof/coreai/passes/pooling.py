@@ -28,7 +28,7 @@ _AVERAGE = {
 
 
 def avg_pool(node: Node) -> Replacement | None:
-    """An average pool over explicitly padded values, scaled where windows hold fewer than the whole kernel."""
+    """An average pool over padded values, scaled where windows hold fewer than the whole kernel."""
     rank = 3 if overload_name(node).startswith("avg_pool3d") else 2
     kernel, stride, padding, _, ceil_mode = pool_parameters(node, rank)
     include = bool(argument(node, "count_include_pad")) or not any(padding)
@@ -67,7 +67,7 @@ def avg_pool(node: Node) -> Replacement | None:
 
 
 def max_pool(node: Node) -> Replacement | None:
-    """A maximum pool with explicit padding, three dimensions one after the other, indices computed if used."""
+    """A maximum pool with explicit padding, dims one after the other, indices computed if used."""
     rank = 3 if overload_name(node).startswith("max_pool3d") else 2
     kernel, stride, padding, dilation, ceil_mode = pool_parameters(node, rank)
     x = fake(node.args[0])
@@ -78,7 +78,9 @@ def max_pool(node: Node) -> Replacement | None:
     out = list(node.meta["val"][0].shape[-rank:])
     if not all(isinstance(size, int) for size in (*x.shape[-rank - 1 :], *out)):
         return None
-    if not x.dtype.is_floating_point or any(user.target is not operator.getitem for user in node.users):
+    if not x.dtype.is_floating_point or any(
+        user.target is not operator.getitem for user in node.users
+    ):
         return None
     sizes = list(x.shape[-rank:])
     beyond = torch.tensor(math.prod(sizes), dtype=torch.int32)
@@ -199,7 +201,9 @@ def _pads(
     return pads
 
 
-def _window_counts(size: int, out: int, kernel: int, stride: int, padding: int, *, include: bool) -> torch.Tensor:
+def _window_counts(
+    size: int, out: int, kernel: int, stride: int, padding: int, *, include: bool
+) -> torch.Tensor:
     """By how much PyTorch divides along one dim, for each output position.
 
     Windows end at the padded edge (``ceil_mode`` lets them start further out than they end); without

@@ -45,6 +45,7 @@ class RewritePass:
     rewrites: tuple[Rewrite, ...] = ()
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Change ``graph_module`` in place."""
         by_name = {name: rewrite for rewrite in self.rewrites for name in rewrite.operators}
         modified = False
         for node in list(graph_module.graph.nodes):
@@ -128,6 +129,7 @@ def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
         )
         for value in values
     )
+
     def of_all(values: Sequence[Any]) -> Any:
         return replacement(*values)
 
@@ -155,7 +157,7 @@ def insert_constant(graph_module: GraphModule, constant: torch.Tensor, mode: Any
 def _scalars_to_tensors(
     graph_module: GraphModule, inner: Node, args: tuple[Any, ...], edge: bool, mode: Any
 ) -> tuple[Any, ...]:
-    """In the edge dialect, tensor parameters given as Python numbers become constants of the other's dtype."""
+    """In the edge dialect Python numbers for tensors become constants of the other operand's dtype."""
     if not edge or not isinstance(inner.target, torch._ops.OpOverload):
         return args
     value = inner.meta.get("val")

@@ -21,7 +21,10 @@ def overload_of(target: Any) -> Any:
 
 
 def overload_name(node: Node) -> str:
-    """``add.Tensor`` for a call of that ATen operator in either dialect, views without ``_copy``; else ''."""
+    """``add.Tensor`` for a call of that ATen operator in either dialect, views without ``_copy``.
+
+    '' for everything else.
+    """
     if node.op != "call_function":
         return ""
     return _aten_name(node.target)
@@ -37,7 +40,7 @@ def _aten_name(target: Any) -> str:
 
 
 def argument(node: Node, name: str, default: Any = None) -> Any:
-    """The argument ``name`` of a call, by the operator's schema: given by position, by keyword, or its default.
+    """The argument ``name`` of a call by its schema: given by position, by keyword, or its default.
 
     ``default`` is what an operator without such an argument gives.
     """
@@ -66,8 +69,26 @@ def is_edge(graph_module: GraphModule) -> bool:
 
 
 _TO_COPY_FORMS = frozenset(
-    "alias detach diagonal expand permute select slice split split_with_sizes squeeze t transpose unbind "
-    "unfold unsqueeze view view_as_complex view_as_real".split()
+    [
+        "alias",
+        "detach",
+        "diagonal",
+        "expand",
+        "permute",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "unfold",
+        "unsqueeze",
+        "view",
+        "view_as_complex",
+        "view_as_real",
+    ]
 )
 
 

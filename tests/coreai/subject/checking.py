@@ -44,7 +44,11 @@ def _difference(got, want):
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{tuple(got.shape)} {got.dtype} for {tuple(want.shape)} {want.dtype}"
     if not want.dtype.is_floating_point:
-        return "" if torch.equal(got, want) else f"{got.flatten()[:8].tolist()} for {want.flatten()[:8].tolist()}"
+        return (
+            ""
+            if torch.equal(got, want)
+            else f"{got.flatten()[:8].tolist()} for {want.flatten()[:8].tolist()}"
+        )
     finite = want[want.isfinite()].abs()
     size = max(1.0, finite.max().item() if finite.numel() else 0.0)
     tolerance = 2e-2 if want.dtype in (torch.float16, torch.bfloat16) else 1e-4

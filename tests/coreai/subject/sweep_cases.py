@@ -54,12 +54,31 @@ def case(name, function, *inputs):
 
 # Elementwise, one operand.
 UNARY = {
-    "abs": torch.abs, "neg": torch.neg, "sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil,
-    "trunc": torch.trunc, "round": torch.round, "relu": torch.relu, "square": torch.square,
-    "logical_not": torch.logical_not, "isinf": torch.isinf, "isnan": torch.isnan,
-    "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh,
-    "cosh": torch.cosh, "asinh": torch.asinh, "atan": torch.atan, "erf": torch.erf,
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "sign": torch.sign,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "trunc": torch.trunc,
+    "round": torch.round,
+    "relu": torch.relu,
+    "square": torch.square,
+    "logical_not": torch.logical_not,
+    "isinf": torch.isinf,
+    "isnan": torch.isnan,
+    "exp": torch.exp,
+    "exp2": torch.exp2,
+    "expm1": torch.expm1,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "asinh": torch.asinh,
+    "atan": torch.atan,
+    "erf": torch.erf,
 }
 for _name, _function in UNARY.items():
     case(f"{_name}/f32", _function, f(3, 5))
@@ -68,8 +87,13 @@ for _name, _function in UNARY.items():
     case(f"{_name}/i32", _function, i(3, 5))
     case(f"{_name}/zero-dim", _function, f())
 for _name, _function in {
-    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "log2": torch.log2,
-    "log10": torch.log10, "log1p": torch.log1p, "reciprocal": torch.reciprocal,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "log": torch.log,
+    "log2": torch.log2,
+    "log10": torch.log10,
+    "log1p": torch.log1p,
+    "reciprocal": torch.reciprocal,
 }.items():
     case(f"{_name}/f32", _function, pos(3, 5))
     case(f"{_name}/f16", _function, pos(3, 5).half())
@@ -88,7 +112,11 @@ case("expm1/small", torch.expm1, f(3, 5) * 1e-6)
 case("log1p/small", torch.log1p, f(3, 5) * 1e-6)
 case("abs/u8", torch.abs, u(4))
 case("neg/u8", torch.neg, u(4))
-case("bitwise_not/i32", torch.bitwise_not, torch.tensor([0, -1, 7, 2**30 + 1, -(2**31), 2**24 + 1], dtype=torch.int32))
+case(
+    "bitwise_not/i32",
+    torch.bitwise_not,
+    torch.tensor([0, -1, 7, 2**30 + 1, -(2**31), 2**24 + 1], dtype=torch.int32),
+)
 case("bitwise_not/bool", torch.bitwise_not, b(5))
 case("bitwise_not/u8", torch.bitwise_not, u(5))
 case("logical_not/bool", torch.logical_not, b(5))
@@ -117,14 +145,28 @@ case("glu/f32", F.glu, f(3, 6))
 
 # Elementwise, two operands.
 BINARY = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
-    "maximum": torch.maximum, "minimum": torch.minimum, "fmod": torch.fmod,
-    "remainder": torch.remainder, "floor_divide": torch.floor_divide,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "fmod": torch.fmod,
+    "remainder": torch.remainder,
+    "floor_divide": torch.floor_divide,
     "div floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "div trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
-    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
-    "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
-    "where": lambda x, y: torch.where(x > y, x, y), "atan2": torch.atan2,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "atan2": torch.atan2,
 }
 for _name, _function in BINARY.items():
     case(f"{_name}/f32", _function, f(3, 5) * 5, f(3, 5))
@@ -148,16 +190,66 @@ case("lt/bool", torch.lt, b(5), b(5))
 case("eq/bool", torch.eq, b(5), b(5))
 case("div/by zero", torch.div, f(4), torch.tensor([0.0, -0.0, 1.0, 2.0]))
 case("div/bool", torch.div, b(5), torch.tensor([True] * 5))
-case("add/u8 wraps", torch.add, torch.tensor([250, 3], dtype=torch.uint8), torch.tensor([10, 3], dtype=torch.uint8))
-case("add/i32 wraps", torch.add, torch.tensor([2**31 - 1], dtype=torch.int32), torch.tensor([1], dtype=torch.int32))
-case("mul/i32 large", torch.mul, torch.tensor([2**24 + 1, 46341], dtype=torch.int32), torch.tensor([3, 46340], dtype=torch.int32))
-case("add/i32 large", torch.add, torch.tensor([2**30 + 1], dtype=torch.int32), torch.tensor([2**29 + 1], dtype=torch.int32))
-case("floor_divide/i32 large", torch.floor_divide, torch.tensor([2**31 - 1, -(2**31) + 1], dtype=torch.int32), torch.tensor([2, 3], dtype=torch.int32))
-case("remainder/i32 large", torch.remainder, torch.tensor([2**31 - 1, -(2**31) + 1], dtype=torch.int32), torch.tensor([2, 7], dtype=torch.int32))
-case("eq/i32 large", torch.eq, torch.tensor([2**30 + 1], dtype=torch.int32), torch.tensor([2**30], dtype=torch.int32))
-case("maximum/i32 large", torch.maximum, torch.tensor([2**30 + 1], dtype=torch.int32), torch.tensor([2**30], dtype=torch.int32))
-case("remainder/negative", torch.remainder, torch.tensor([5.5, -5.5, 5.5, -5.5]), torch.tensor([2.0, 2.0, -2.0, -2.0]))
-case("fmod/negative", torch.fmod, torch.tensor([5.5, -5.5, 5.5, -5.5]), torch.tensor([2.0, 2.0, -2.0, -2.0]))
+case(
+    "add/u8 wraps",
+    torch.add,
+    torch.tensor([250, 3], dtype=torch.uint8),
+    torch.tensor([10, 3], dtype=torch.uint8),
+)
+case(
+    "add/i32 wraps",
+    torch.add,
+    torch.tensor([2**31 - 1], dtype=torch.int32),
+    torch.tensor([1], dtype=torch.int32),
+)
+case(
+    "mul/i32 large",
+    torch.mul,
+    torch.tensor([2**24 + 1, 46341], dtype=torch.int32),
+    torch.tensor([3, 46340], dtype=torch.int32),
+)
+case(
+    "add/i32 large",
+    torch.add,
+    torch.tensor([2**30 + 1], dtype=torch.int32),
+    torch.tensor([2**29 + 1], dtype=torch.int32),
+)
+case(
+    "floor_divide/i32 large",
+    torch.floor_divide,
+    torch.tensor([2**31 - 1, -(2**31) + 1], dtype=torch.int32),
+    torch.tensor([2, 3], dtype=torch.int32),
+)
+case(
+    "remainder/i32 large",
+    torch.remainder,
+    torch.tensor([2**31 - 1, -(2**31) + 1], dtype=torch.int32),
+    torch.tensor([2, 7], dtype=torch.int32),
+)
+case(
+    "eq/i32 large",
+    torch.eq,
+    torch.tensor([2**30 + 1], dtype=torch.int32),
+    torch.tensor([2**30], dtype=torch.int32),
+)
+case(
+    "maximum/i32 large",
+    torch.maximum,
+    torch.tensor([2**30 + 1], dtype=torch.int32),
+    torch.tensor([2**30], dtype=torch.int32),
+)
+case(
+    "remainder/negative",
+    torch.remainder,
+    torch.tensor([5.5, -5.5, 5.5, -5.5]),
+    torch.tensor([2.0, 2.0, -2.0, -2.0]),
+)
+case(
+    "fmod/negative",
+    torch.fmod,
+    torch.tensor([5.5, -5.5, 5.5, -5.5]),
+    torch.tensor([2.0, 2.0, -2.0, -2.0]),
+)
 case("fmod/scalar i32", lambda x: torch.fmod(x, 3), i(9))
 case("remainder/scalar i32", lambda x: torch.remainder(x, 3), i(9))
 case("remainder/scalar f32", lambda x: torch.remainder(x, 1.5), f(9) * 5)
@@ -183,7 +275,9 @@ case("pow/negative base 0.5", lambda x: torch.pow(x, 0.5), f(3, 5))
 case("pow/tensor", torch.pow, f(3, 5), i(3, 5, low=0, high=4).float())
 case("pow/i32", lambda x: torch.pow(x, 3), i(3, 5))
 case("pow/i32 tensor", torch.pow, i(9, low=-3, high=4), i(9, low=0, high=4))
-case("pow/i32 large", lambda x: torch.pow(x, 3), torch.tensor([1000, 1001, -999], dtype=torch.int32))
+case(
+    "pow/i32 large", lambda x: torch.pow(x, 3), torch.tensor([1000, 1001, -999], dtype=torch.int32)
+)
 case("pow/scalar base", lambda x: torch.pow(2.5, x), f(3, 5))
 case("pow/scalar base int", lambda x: torch.pow(2, x), i(9, low=0, high=6))
 case("pow/zero", lambda x: torch.pow(x, 0.0), SPECIAL)
@@ -192,7 +286,9 @@ case("pow/special 3", lambda x: torch.pow(x, 3.0), SPECIAL)
 case("pow/special -1", lambda x: torch.pow(x, -1.0), SPECIAL)
 case("pow/i32 with f32", lambda x: torch.pow(x, 0.5), i(9, low=0))
 for _name, _function in {
-    "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
 }.items():
     case(f"bitwise_{_name}/i32", _function, i(9), i(9))
     case(f"bitwise_{_name}/bool", _function, b(9), b(9))
@@ -210,7 +306,11 @@ case("clamp/min above max", lambda x: torch.clamp(x, 1.0, -1.0), f(9))
 case("clamp/tensor", torch.clamp, f(3, 5), f(5) - 1, f(5) + 1)
 case("clamp/tensor min", lambda x, y: torch.clamp(x, min=y), f(3, 5), f(3, 1))
 case("clamp/i32 by f32 tensor", lambda x, y: torch.clamp(x, min=y), i(3, 5), f(5))
-case("clamp/i32 large", lambda x: torch.clamp(x, -(2**31) + 7, 2**31 - 8), torch.tensor([2**31 - 1, -(2**31), 5], dtype=torch.int32))
+case(
+    "clamp/i32 large",
+    lambda x: torch.clamp(x, -(2**31) + 7, 2**31 - 8),
+    torch.tensor([2**31 - 1, -(2**31), 5], dtype=torch.int32),
+)
 case("where/scalar again", lambda c, x: torch.where(c, x, 0.0), b(3, 5), f(3, 5))
 case("where/broadcast again", torch.where, b(3, 1), f(5), f(3, 5))
 case("where/mixed", torch.where, b(3, 5), i(3, 5), f(3, 5))
@@ -222,13 +322,41 @@ case("addcmul/f32", lambda x, y, z: torch.addcmul(x, y, z, value=0.5), f(3), f(3
 
 # Reductions.
 REDUCE = {
-    "sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin, "prod": torch.prod,
-    "any": torch.any, "all": torch.all, "argmax": torch.argmax, "argmin": torch.argmin,
-    "max": lambda *a, **k: torch.max(*a, **k), "min": lambda *a, **k: torch.min(*a, **k),
-    "logsumexp": torch.logsumexp, "softmax": torch.softmax, "log_softmax": torch.log_softmax,
-    "cumsum": torch.cumsum, "var": torch.var, "std": torch.std, "median": torch.median,
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "amax": torch.amax,
+    "amin": torch.amin,
+    "prod": torch.prod,
+    "any": torch.any,
+    "all": torch.all,
+    "argmax": torch.argmax,
+    "argmin": torch.argmin,
+    "max": lambda *a, **k: torch.max(*a, **k),
+    "min": lambda *a, **k: torch.min(*a, **k),
+    "logsumexp": torch.logsumexp,
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "cumsum": torch.cumsum,
+    "var": torch.var,
+    "std": torch.std,
+    "median": torch.median,
 }
-_WHOLE = {"sum", "mean", "amax", "amin", "prod", "any", "all", "argmax", "argmin", "max", "min", "var", "std", "median"}
+_WHOLE = {
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "prod",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "max",
+    "min",
+    "var",
+    "std",
+    "median",
+}
 _MANY = {"sum", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp"}
 _FLAT = {"softmax", "log_softmax", "cumsum"}
 
@@ -255,7 +383,11 @@ for _name, _function in REDUCE.items():
         case(f"{_name}/keepdim", lambda x, g=_function: _plain(g(x, 1, keepdim=True)), f(3, 4, 5))
     if _name in _MANY:
         case(f"{_name}/dims", lambda x, g=_function: g(x, (0, -1)), f(3, 4, 5))
-        case(f"{_name}/dims reversed keepdim", lambda x, g=_function: g(x, (2, 0), keepdim=True), f(3, 4, 5))
+        case(
+            f"{_name}/dims reversed keepdim",
+            lambda x, g=_function: g(x, (2, 0), keepdim=True),
+            f(3, 4, 5),
+        )
     if _name in ("sum", "mean", "amax", "amin"):
         case(f"{_name}/dims empty", lambda x, g=_function: g(x, ()), f(3, 4))
         case(f"{_name}/keepdim all", lambda x, g=_function: g(x, (0, 1), keepdim=True), f(3, 4))
@@ -276,7 +408,11 @@ case("sum/f16 large", lambda x: torch.sum(x, 1), torch.full((2, 3000), 1.0).half
 case("mean/f16 large", lambda x: torch.mean(x, 1), torch.full((2, 3000), 40.0).half())
 case("any/u8", lambda x: torch.any(x, 1), u(3, 4))
 case("max/pair keepdim", lambda x: _plain(torch.max(x, 0, keepdim=True)), f(3, 4))
-case("min/pair i32 extremes", lambda x: _plain(torch.min(x, 0)), torch.tensor([[-(2**31), 5], [3, 2**31 - 1]], dtype=torch.int32))
+case(
+    "min/pair i32 extremes",
+    lambda x: _plain(torch.min(x, 0)),
+    torch.tensor([[-(2**31), 5], [3, 2**31 - 1]], dtype=torch.int32),
+)
 case("argmax/keepdim none", lambda x: torch.argmax(x, keepdim=True), f(3, 4))
 case("amax/bool", lambda x: torch.amax(x, 1), b(3, 4))
 case("max/bool dim", lambda x: torch.max(x, 1)[0], b(3, 4))
@@ -288,13 +424,25 @@ case("cumsum/long", lambda x: torch.cumsum(x, 0), f(257, 3))
 for _ord in (0, 1, 2, 3, 0.5, INF, -INF, -1):
     case(f"vector_norm/{_ord}", lambda x, o=_ord: torch.linalg.vector_norm(x, o, 1), f(3, 4))
 case("vector_norm/default", lambda x: torch.linalg.vector_norm(x), f(3, 4))
-case("vector_norm/dims keepdim", lambda x: torch.linalg.vector_norm(x, 2, (0, 2), keepdim=True), f(3, 4, 5))
+case(
+    "vector_norm/dims keepdim",
+    lambda x: torch.linalg.vector_norm(x, 2, (0, 2), keepdim=True),
+    f(3, 4, 5),
+)
 case("vector_norm/dims negative", lambda x: torch.linalg.vector_norm(x, 2, (-1, -2)), f(3, 4, 5))
 case("vector_norm/f16", lambda x: torch.linalg.vector_norm(x, 2, 1), h(3, 400) * 10)
 case("vector_norm/dtype", lambda x: torch.linalg.vector_norm(x, 2, 1, dtype=torch.float32), h(3, 4))
 for _largest in (True, False):
-    case(f"topk/largest {_largest}", lambda x, g=_largest: tuple(torch.topk(x, 2, largest=g)), f(3, 5))
-    case(f"topk/dim 0 largest {_largest}", lambda x, g=_largest: tuple(torch.topk(x, 2, 0, largest=g)), f(5, 3))
+    case(
+        f"topk/largest {_largest}",
+        lambda x, g=_largest: tuple(torch.topk(x, 2, largest=g)),
+        f(3, 5),
+    )
+    case(
+        f"topk/dim 0 largest {_largest}",
+        lambda x, g=_largest: tuple(torch.topk(x, 2, 0, largest=g)),
+        f(5, 3),
+    )
 case("topk/values special", lambda x: torch.topk(x, 3)[0], SPECIAL)
 case("topk/i32", lambda x: torch.topk(x, 2)[0], i(3, 5))
 case("topk/f16", lambda x: torch.topk(x, 2)[0], h(3, 5))
@@ -404,19 +552,59 @@ case("arange/float step", lambda x: torch.arange(0.5, 2.0, 0.3) + x, f(5))
 case("arange/negative step", lambda x: torch.arange(5, 0, -1, dtype=torch.int32) + x, i(5))
 case("linspace/f32", lambda x: torch.linspace(0, 1, 5) + x, f(5))
 case("scalar_tensor/f32", lambda x: torch.scalar_tensor(2.5) + x, f(3))
-for _source, _make in {"f32": lambda: f(3, 5) * 3, "f16": lambda: h(3, 5) * 3, "i32": lambda: i(3, 5), "bool": lambda: b(3, 5), "u8": lambda: u(3, 5), "i8": lambda: i(3, 5).to(torch.int8), "i16": lambda: i(3, 5).to(torch.int16)}.items():
-    for _dtype in (torch.float32, torch.float16, torch.int32, torch.bool, torch.uint8, torch.int8, torch.int16):
+for _source, _make in {
+    "f32": lambda: f(3, 5) * 3,
+    "f16": lambda: h(3, 5) * 3,
+    "i32": lambda: i(3, 5),
+    "bool": lambda: b(3, 5),
+    "u8": lambda: u(3, 5),
+    "i8": lambda: i(3, 5).to(torch.int8),
+    "i16": lambda: i(3, 5).to(torch.int16),
+}.items():
+    for _dtype in (
+        torch.float32,
+        torch.float16,
+        torch.int32,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+    ):
         if _source == "f32" and _dtype in (torch.uint8,):
             continue  # undefined for negative values
         if _source == "f16" and _dtype in (torch.uint8,):
             continue
         case(f"to/{_source} to {str(_dtype)[6:]}", lambda x, d=_dtype: x.to(d), _make())
-case("to/f32 to i32 truncates", lambda x: x.to(torch.int32), torch.tensor([-1.9, -0.5, 0.5, 1.9, 2.5]))
-case("to/f32 to bool again", lambda x: x.to(torch.bool), torch.tensor([0.0, -0.0, 0.5, -0.1, NAN, INF, 1e-30]))
-case("to/i32 to f32 large", lambda x: x.to(torch.float32), torch.tensor([2**24 + 1, 2**31 - 1], dtype=torch.int32))
-case("to/f32 to f16 overflow", lambda x: x.to(torch.float16), torch.tensor([1e6, -1e6, 65504.0, 1e-8]))
-case("to/i32 to u8 wraps", lambda x: x.to(torch.uint8), torch.tensor([-1, 256, 300], dtype=torch.int32))
-case("to/i32 to i8 wraps", lambda x: x.to(torch.int8), torch.tensor([-129, 128, 300], dtype=torch.int32))
+case(
+    "to/f32 to i32 truncates",
+    lambda x: x.to(torch.int32),
+    torch.tensor([-1.9, -0.5, 0.5, 1.9, 2.5]),
+)
+case(
+    "to/f32 to bool again",
+    lambda x: x.to(torch.bool),
+    torch.tensor([0.0, -0.0, 0.5, -0.1, NAN, INF, 1e-30]),
+)
+case(
+    "to/i32 to f32 large",
+    lambda x: x.to(torch.float32),
+    torch.tensor([2**24 + 1, 2**31 - 1], dtype=torch.int32),
+)
+case(
+    "to/f32 to f16 overflow",
+    lambda x: x.to(torch.float16),
+    torch.tensor([1e6, -1e6, 65504.0, 1e-8]),
+)
+case(
+    "to/i32 to u8 wraps",
+    lambda x: x.to(torch.uint8),
+    torch.tensor([-1, 256, 300], dtype=torch.int32),
+)
+case(
+    "to/i32 to i8 wraps",
+    lambda x: x.to(torch.int8),
+    torch.tensor([-129, 128, 300], dtype=torch.int32),
+)
 case("clone/f32", lambda x: x.clone() + 1, f(3))
 case("bf16/add", lambda x: x + 1, f(3).bfloat16())
 case("i8/add", lambda x: x + x, i(9).to(torch.int8))
@@ -440,15 +628,40 @@ for _kind, _dtype in (("i64", torch.int64), ("i32", torch.int32)):
     case(f"index/middle {_kind}", lambda x, j: x[:, j, j], f(2, 4, 3), idx)
     case(f"index/2d {_kind}", lambda x, j: x[j.view(3, 1)], f(4, 3), idx)
     case(f"index_select/{_kind}", lambda x, j: torch.index_select(x, 1, j), f(2, 4), idx)
-    case(f"index_select/negative dim {_kind}", lambda x, j: torch.index_select(x, -1, j), f(2, 4), idx)
+    case(
+        f"index_select/negative dim {_kind}",
+        lambda x, j: torch.index_select(x, -1, j),
+        f(2, 4),
+        idx,
+    )
     case(f"embedding/{_kind}", lambda w, j: F.embedding(j, w), f(4, 3), idx)
     case(f"embedding/2d {_kind}", lambda w, j: F.embedding(j.view(1, 3), w), f(4, 3), idx)
-    case(f"embedding/padding_idx {_kind}", lambda w, j: F.embedding(j, w, padding_idx=0), f(4, 3), idx)
-case("gather/f32", lambda x, j: torch.gather(x, 1, j), f(3, 4), torch.tensor([[0, 3], [1, 1], [2, 0]]))
+    case(
+        f"embedding/padding_idx {_kind}",
+        lambda w, j: F.embedding(j, w, padding_idx=0),
+        f(4, 3),
+        idx,
+    )
+case(
+    "gather/f32",
+    lambda x, j: torch.gather(x, 1, j),
+    f(3, 4),
+    torch.tensor([[0, 3], [1, 1], [2, 0]]),
+)
 case("gather/dim 0", lambda x, j: torch.gather(x, 0, j), f(3, 4), torch.tensor([[0, 2, 1]]))
 case("gather/smaller", lambda x, j: torch.gather(x, 1, j), f(3, 4), torch.tensor([[0, 3]]))
-case("gather/negative dim", lambda x, j: torch.gather(x, -1, j), f(3, 4), torch.tensor([[0, 3], [1, 1], [2, 0]]))
-case("take_along_dim/f32", lambda x, j: torch.take_along_dim(x, j, 1), f(3, 4), torch.tensor([[0], [1], [2]]))
+case(
+    "gather/negative dim",
+    lambda x, j: torch.gather(x, -1, j),
+    f(3, 4),
+    torch.tensor([[0, 3], [1, 1], [2, 0]]),
+)
+case(
+    "take_along_dim/f32",
+    lambda x, j: torch.take_along_dim(x, j, 1),
+    f(3, 4),
+    torch.tensor([[0], [1], [2]]),
+)
 case("index/bool mask sum", lambda x, m: x[m].sum(), f(3, 4), b(3, 4))
 
 
@@ -464,28 +677,88 @@ case("index_put/all dims one value", lambda x, j, k, v: _put(x, (j, k), v), f(4,
 case("index_put/1d", lambda x, j, v: _put(x, (j,), v), f(5), IDX, f(3))
 case("index_put/negative", lambda x, j, v: _put(x, (j,), v), f(5), IDX - 3, f(3))
 case("index_put/second dim", lambda x, j, v: _put(x, (None, j), v), f(2, 4), IDX, f(2, 3))
-case("index_put/2d index", lambda x, j, k, v: _put(x, (j, k), v), f(4, 3), IDX.view(3, 1), IDX[:2], f(3, 2))
+case(
+    "index_put/2d index",
+    lambda x, j, k, v: _put(x, (j, k), v),
+    f(4, 3),
+    IDX.view(3, 1),
+    IDX[:2],
+    f(3, 2),
+)
 case("index_put/apart", lambda x, j, v: _put(x, (j, None, j), v), f(4, 2, 3), IDX, f(3, 2))
 case("index_put/mask scalar", lambda x, m: _put(x, (m,), torch.tensor(7.0)), f(3, 4), b(3, 4))
-case("index_put/mask rows", lambda x, m: _put(x, (m,), torch.tensor(7.0)), f(3, 4), torch.tensor([True, False, True]))
-case("index_put/mask all false", lambda x, m: _put(x, (m,), torch.tensor(7.0)), f(3, 4), torch.zeros(3, 4, dtype=torch.bool))
-case("index_put/accumulate", lambda x, j, v: _put(x, (j,), v, True), f(4, 3), torch.tensor([1, 1, 3]), f(3, 3))
-case("index_put/accumulate 1d", lambda x, j, v: _put(x, (j,), v, True), f(5), torch.tensor([1, 1, 3]), f(3))
-case("index_put/accumulate broadcast", lambda x, j, v: _put(x, (j,), v, True), f(4, 3), torch.tensor([1, 1, 3]), f(1))
-case("index_put/accumulate two", lambda x, j, k, v: _put(x, (j, k), v, True), f(4, 3), torch.tensor([1, 1, 3]), torch.tensor([2, 2, 0]), f(3))
-case("index_put/accumulate i32", lambda x, j, v: _put(x, (j,), v, True), i(5), torch.tensor([1, 1, 3]), i(3))
+case(
+    "index_put/mask rows",
+    lambda x, m: _put(x, (m,), torch.tensor(7.0)),
+    f(3, 4),
+    torch.tensor([True, False, True]),
+)
+case(
+    "index_put/mask all false",
+    lambda x, m: _put(x, (m,), torch.tensor(7.0)),
+    f(3, 4),
+    torch.zeros(3, 4, dtype=torch.bool),
+)
+case(
+    "index_put/accumulate",
+    lambda x, j, v: _put(x, (j,), v, True),
+    f(4, 3),
+    torch.tensor([1, 1, 3]),
+    f(3, 3),
+)
+case(
+    "index_put/accumulate 1d",
+    lambda x, j, v: _put(x, (j,), v, True),
+    f(5),
+    torch.tensor([1, 1, 3]),
+    f(3),
+)
+case(
+    "index_put/accumulate broadcast",
+    lambda x, j, v: _put(x, (j,), v, True),
+    f(4, 3),
+    torch.tensor([1, 1, 3]),
+    f(1),
+)
+case(
+    "index_put/accumulate two",
+    lambda x, j, k, v: _put(x, (j, k), v, True),
+    f(4, 3),
+    torch.tensor([1, 1, 3]),
+    torch.tensor([2, 2, 0]),
+    f(3),
+)
+case(
+    "index_put/accumulate i32",
+    lambda x, j, v: _put(x, (j,), v, True),
+    i(5),
+    torch.tensor([1, 1, 3]),
+    i(3),
+)
 case("index_put/rank 3", lambda x, j, v: _put(x, (j,), v), f(4, 2, 3), IDX, f(3, 2, 3))
 case("index_put/i32 values", lambda x, j, v: _put(x, (j,), v), i(5), IDX, i(3))
 case("index_put/bool values", lambda x, j, v: _put(x, (j,), v), b(5), IDX, b(3))
 case("index_put/f16", lambda x, j, v: _put(x, (j,), v), h(5), IDX, h(3))
 SI = torch.tensor([[0, 2, 1], [1, 0, 2]])
 case("scatter/src", lambda x, j, v: torch.scatter(x, 1, j, v), f(2, 4), SI, f(2, 3))
-case("scatter/dim 0", lambda x, j, v: torch.scatter(x, 0, j, v), f(3, 4), torch.tensor([[0, 1, 2]]), f(1, 3))
+case(
+    "scatter/dim 0",
+    lambda x, j, v: torch.scatter(x, 0, j, v),
+    f(3, 4),
+    torch.tensor([[0, 1, 2]]),
+    f(1, 3),
+)
 case("scatter/src larger", lambda x, j, v: torch.scatter(x, 1, j, v), f(2, 4), SI, f(3, 4))
 case("scatter/value", lambda x, j: torch.scatter(x, 1, j, 2.5), f(2, 4), SI)
 case("scatter/value i32", lambda x, j: torch.scatter(x, -1, j, 2), i(2, 4), SI)
 case("scatter_add/f32", lambda x, j, v: torch.scatter_add(x, 1, j, v), f(2, 4), SI * 0 + 1, f(2, 3))
-case("index_add/f32", lambda x, j, v: torch.index_add(x, 0, j, v), f(4, 3), torch.tensor([1, 1, 3]), f(3, 3))
+case(
+    "index_add/f32",
+    lambda x, j, v: torch.index_add(x, 0, j, v),
+    f(4, 3),
+    torch.tensor([1, 1, 3]),
+    f(3, 3),
+)
 case("index_copy/f32", lambda x, j, v: torch.index_copy(x, 0, j, v), f(4, 3), IDX, f(3, 3))
 case("index_fill/f32", lambda x, j: torch.index_fill(x, 0, j, 2.0), f(4, 3), IDX)
 case("one_hot/i64", lambda j: F.one_hot(j, 4), IDX)
@@ -500,11 +773,29 @@ case("bmm/i32", torch.bmm, i(2, 3, 4), i(2, 4, 5))
 case("matmul/broadcast", torch.matmul, f(2, 1, 3, 4), f(3, 4, 5))
 case("matmul/vector", torch.matmul, f(3, 4), f(4))
 case("matmul/dot", torch.matmul, f(4), f(4))
-case("addmm/alpha beta", lambda x, y, z: torch.addmm(x, y, z, alpha=2.0, beta=0.5), f(3, 5), f(3, 4), f(4, 5))
-case("addmm/beta 0", lambda x, y, z: torch.addmm(x, y, z, beta=0), torch.full((3, 5), NAN), f(3, 4), f(4, 5))
+case(
+    "addmm/alpha beta",
+    lambda x, y, z: torch.addmm(x, y, z, alpha=2.0, beta=0.5),
+    f(3, 5),
+    f(3, 4),
+    f(4, 5),
+)
+case(
+    "addmm/beta 0",
+    lambda x, y, z: torch.addmm(x, y, z, beta=0),
+    torch.full((3, 5), NAN),
+    f(3, 4),
+    f(4, 5),
+)
 case("addmm/broadcast", torch.addmm, f(5), f(3, 4), f(4, 5))
 case("addmm/i32", lambda x, y, z: torch.addmm(x, y, z, alpha=2), i(3, 5), i(3, 4), i(4, 5))
-case("baddbmm/f32", lambda x, y, z: torch.baddbmm(x, y, z, alpha=2.0, beta=0.5), f(2, 3, 5), f(2, 3, 4), f(2, 4, 5))
+case(
+    "baddbmm/f32",
+    lambda x, y, z: torch.baddbmm(x, y, z, alpha=2.0, beta=0.5),
+    f(2, 3, 5),
+    f(2, 3, 4),
+    f(2, 4, 5),
+)
 case("linear/1d", F.linear, f(4), f(3, 4), f(3))
 case("linear/3d", F.linear, f(2, 5, 4), f(3, 4), f(3))
 case("linear/no bias", F.linear, f(5, 4), f(3, 4))

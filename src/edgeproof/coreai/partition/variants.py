@@ -43,9 +43,7 @@ def _is(node: Node, *names: str) -> bool:
     return overload_name(node) in names
 
 
-def _rewritable(
-    build: Callable[[Node], Replacement | None], *names: str
-) -> Callable[[Node], bool]:
+def _rewritable(build: Callable[[Node], Replacement | None], *names: str) -> Callable[[Node], bool]:
     """Matches the calls of ``names`` that the rewrite ``build`` would replace."""
     return lambda node: _is(node, *names) and build(node) is not None
 
@@ -71,7 +69,9 @@ def _avg_pool(node: Node) -> bool:
         return False
     rank = 2 if _is(node, "avg_pool2d.default") else 3
     counted = argument(node, "count_include_pad") or not any(argument(node, "padding") or [])
-    short = any(len(argument(node, n) or [0, 0, 0]) < rank for n in ("kernel_size", "stride", "padding"))
+    short = any(
+        len(argument(node, n) or [0, 0, 0]) < rank for n in ("kernel_size", "stride", "padding")
+    )
     return (
         bool(argument(node, "ceil_mode"))
         or not counted
@@ -84,14 +84,7 @@ def _avg_pool(node: Node) -> bool:
 def _max_pool(node: Node) -> bool:
     if not _is(node, "max_pool2d_with_indices.default"):
         return False
-    indices = any(u.target is operator.getitem and u.args[1] == 1 and u.users for u in node.users)
-    x = fake(node.args[0])
-    return (
-        indices
-        or bool(argument(node, "ceil_mode"))
-        or x.dim() != 4
-        or not x.dtype.is_floating_point
-    )
+    return bool(argument(node, "ceil_mode")) or fake(node.args[0]).dim() != 4
 
 
 def _transposed_conv3d(node: Node) -> bool:
@@ -190,8 +183,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "max-pool",
-        "the converter answers zeros for the indices of a maximum pool, and fails on ceil_mode whose "
-        "last window starts in the padding, on unbatched inputs and on integers",
+        "the converter fails on ceil_mode whose last window starts in the padding, and on unbatched "
+        "inputs",
         _max_pool,
         "RewritePoolsPass",
     ),
@@ -265,8 +258,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "any-of-bytes",
         "any of bytes gives a byte in PyTorch, a boolean in the converter, which then fails",
-        lambda node: _is(node, "any.default", "any.dim", "any.dims")
-        and fake(node.args[0]).dtype == torch.uint8,
+        lambda node: (
+            _is(node, "any.default", "any.dim", "any.dims")
+            and fake(node.args[0]).dtype == torch.uint8
+        ),
         "RewriteCornersPass",
     ),
     Rule(
@@ -288,9 +283,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "nan-order",
         "the converter lowers x <= y as not (x > y), which is true where NaN is compared",
-        _rewritable(
-            elementwise.or_equal, "le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"
-        ),
+        _rewritable(elementwise.or_equal, "le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"),
         "RewriteElementwisePass",
     ),
     Rule(
@@ -308,8 +301,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "remainder",
         "the remainder by an infinite divisor comes out as NaN",
-        lambda node: _is(node, "remainder.Tensor")
-        and node.meta["val"].dtype.is_floating_point,
+        lambda node: _is(node, "remainder.Tensor") and node.meta["val"].dtype.is_floating_point,
         "RewriteElementwisePass",
     ),
     Rule(
@@ -327,9 +319,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "batch-norm",
         "the converter fails on a batch norm without weight or bias",
-        _rewritable(
-            normalization.batch_norm, "_native_batch_norm_legit_no_training.default"
-        ),
+        _rewritable(normalization.batch_norm, "_native_batch_norm_legit_no_training.default"),
         "RewriteNormalizationPass",
     ),
     Rule(

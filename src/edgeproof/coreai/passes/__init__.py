@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.fx import GraphModule
-
 from edgeproof.coreai.passes.adaptive import RewriteAdaptivePoolsPass
 from edgeproof.coreai.passes.alpha import DecomposeAddSubAlphaPass
 from edgeproof.coreai.passes.attention import RewriteAttentionPass
+from edgeproof.coreai.passes.constants import FoldConstantCastsPass
 from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
 from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
 from edgeproof.coreai.passes.indexing import RewriteIndexingPass
@@ -26,6 +25,7 @@ from edgeproof.coreai.passes.shapes import RewriteCornersPass
 
 __all__ = [
     "DecomposeAddSubAlphaPass",
+    "FoldConstantCastsPass",
     "NarrowDtypesPass",
     "NormalizeCoreAIOpArgsPass",
     "RewriteAdaptivePoolsPass",
@@ -42,9 +42,10 @@ __all__ = [
 ]
 
 
-def default_passes() -> list[Callable[[GraphModule], Any]]:
+def default_passes() -> list[Callable[[Any], Any]]:
     """The passes that make a program right for Core AI, in their order."""
     return [
+        FoldConstantCastsPass(),
         NormalizeCoreAIOpArgsPass(),
         RewriteMissingPass(),
         RewriteCornersPass(),

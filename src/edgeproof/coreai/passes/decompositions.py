@@ -17,8 +17,8 @@ from edgeproof.coreai.passes.adaptive import adaptive_max
 aten = torch.ops.aten
 
 
-def _adaptive_max_pool(rank: int) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    def decomposition(x: torch.Tensor, output_size: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
+    def decomposition(x: torch.Tensor, output_size: Any) -> Any:
         if not all(isinstance(size, int) for size in x.shape[-rank:]):
             return NotImplemented
         size = [output_size] * rank if isinstance(output_size, int) else list(output_size)
@@ -27,9 +27,7 @@ def _adaptive_max_pool(rank: int) -> Callable[..., tuple[torch.Tensor, torch.Ten
     return decomposition
 
 
-def median_dim(
-    x: torch.Tensor, dim: int = -1, keepdim: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
+def median_dim(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The lower median along ``dim`` and where it stands; NaN if there is one."""
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
@@ -52,7 +50,7 @@ def median_dim(
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
-def median(x: torch.Tensor) -> torch.Tensor:
+def median(x: torch.Tensor) -> Any:
     """The lower median of all values; NaN if there is one."""
     if not all(isinstance(size, int) for size in x.shape):
         return NotImplemented
@@ -81,7 +79,7 @@ def exp2(x: torch.Tensor) -> torch.Tensor:
     return torch.pow(torch.full_like(x, 2.0), x)
 
 
-def adaptive_max_pool1d(x: torch.Tensor, output_size: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def adaptive_max_pool1d(x: torch.Tensor, output_size: Any) -> Any:
     """The adaptive maximum pool of the last dim."""
     return _adaptive_max_pool(1)(x, output_size)
 

@@ -17,9 +17,10 @@ from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
 FLOAT_RESULTS = tuple(
     f"{name}.default"
     for name in (
-        "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 reciprocal rsqrt "
-        "sigmoid sin sinh sqrt tan tanh"
-    ).split()
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1"),
+        *("log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt"),
+        *("tan", "tanh"),
+    )
 )
 
 _INTEGER_BEFORE = {torch.float32: 2.0**23, torch.float16: 2.0**10}
@@ -164,7 +165,7 @@ def _both_bool(node: Node) -> bool:
 
 
 def of_bools(node: Node) -> Replacement | None:
-    """Core AI has no arithmetic or order of booleans: a sum is "or", a product "and", order one of integers."""
+    """Core AI cannot add or order booleans: a sum is "or", a product "and", order one of integers."""
     name = overload_name(node).partition(".")[0]
     if not _both_bool(node):
         return None
@@ -215,7 +216,14 @@ class RewriteElementwisePass(RewritePass):
         Rewrite(("bitwise_not.default",), bitwise_not),
         Rewrite(("le.Tensor", "le.Scalar", "ge.Tensor", "ge.Scalar"), or_equal),
         Rewrite(
-            ("add.Tensor", "mul.Tensor", "maximum.default", "minimum.default", "lt.Tensor", "gt.Tensor"),
+            (
+                "add.Tensor",
+                "mul.Tensor",
+                "maximum.default",
+                "minimum.default",
+                "lt.Tensor",
+                "gt.Tensor",
+            ),
             of_bools,
         ),
         Rewrite(("remainder.Tensor", "remainder.Scalar"), remainder),

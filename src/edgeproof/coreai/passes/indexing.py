@@ -38,7 +38,7 @@ def index_put(node: Node) -> Replacement | None:
 
 
 def _indexed_shape(sizes: Any, given: list[tuple[int, Any]]) -> tuple[int, ...]:
-    """The shape of ``x[indices]``: indexed dims stand where they were if they are neighbours, else in front."""
+    """The shape of ``x[indices]``: what is indexed stays in place if it is adjacent, else goes in front."""
     dims = [d for d, _ in given]
     broadcast = torch.broadcast_shapes(*(fake(i).shape for _, i in given))
     rest = [size for d, size in enumerate(sizes) if d not in dims]

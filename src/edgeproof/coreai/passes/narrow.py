@@ -52,6 +52,7 @@ class NarrowDtypesPass:
     """Computes in 32 bits what the program computes in 64, where the converter has a lowering for it."""
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Change ``graph_module`` in place."""
         narrowing = _Narrowing(graph_module)
         for node in list(graph_module.graph.nodes):
             narrowing.visit(node)
@@ -62,11 +63,10 @@ class NarrowDtypesPass:
 
 
 class _Narrowing:
-    """One walk over a graph. ``_narrow`` has the 32-bit node for a 64-bit one, ``_wide`` the other way round."""
+    """One walk over a graph; ``_wide`` has the 64-bit node for each that was narrowed."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         self._to_copy = in_dialect(torch.ops.aten._to_copy.default, is_edge(graph_module))
-        self._narrow: dict[Node, Node] = {}
         self._wide: dict[Node, Node] = {}
         self.modified = False
 
@@ -91,7 +91,7 @@ class _Narrowing:
         cast.meta["val"] = value.to(NARROWER[value.dtype])
         for user in users:
             user.replace_input_with(node, cast)
-        self._narrow[node], self._wide[cast] = cast, node
+        self._wide[cast] = node
         self.modified = True
 
     def _compute_narrow(self, node: Node) -> None:
@@ -104,7 +104,11 @@ class _Narrowing:
         elif not any(source in self._wide for source in node.all_input_nodes):
             self._take_positions(node)
             return
-        node.meta["val"] = _recomputed(node)
+        try:
+            node.meta["val"] = _recomputed(node)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            self._feed_wide(node)  # PyTorch has the operator in 64 bits alone
+            return
         self._note_widths(node, before)
         self._take_positions(node)
         self.modified = True
@@ -166,16 +170,18 @@ def _is_wide(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in NARROWER
 
 
-_SAME_DTYPE_IN_EAGER = frozenset({"scatter.src", "scatter.value", "gather.default"})
-
-
 def _may_be_narrow(node: Node) -> bool:
-    """Whether the converter has a lowering for ``node``; what returns several values follows its producer."""
-    return node.op == "call_function" and resolver_key(node.target) is not None
+    """Whether ``node`` calls an operator that the converter has a lowering for."""
+    plain = bool(overload_name(node)) or node.target is operator.getitem
+    return plain and node.op == "call_function" and resolver_key(node.target) is not None
 
 
 def _asks_wide(node: Node) -> bool:
-    return node.kwargs.get("dtype") in NARROWER
+    """Whether ``node`` makes int64 of numbers, or of what has fewer bits."""
+    if node.kwargs.get("dtype") != torch.int64:
+        return False
+    cast = overload_name(node) == "_to_copy.default"
+    return not cast or not fake(node.args[0]).dtype.is_floating_point
 
 
 def _fits(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -10,7 +11,7 @@ from torch.fx import Node
 from edgeproof.coreai.graph import argument, fake
 from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
 
-_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_no_training.default
+_BATCH_NORM: Any = torch.ops.aten._native_batch_norm_legit_no_training.default
 
 
 def batch_norm(node: Node) -> Replacement | None:
@@ -20,14 +21,22 @@ def batch_norm(node: Node) -> Replacement | None:
         return None
     if not isinstance(x.shape[1], int):
         return None
-    ones, zeros = torch.ones(x.shape[1], dtype=mean.dtype), torch.zeros(x.shape[1], dtype=mean.dtype)
+    ones, zeros = (
+        torch.ones(x.shape[1], dtype=mean.dtype),
+        torch.zeros(x.shape[1], dtype=mean.dtype),
+    )
 
-    def replacement(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def replacement(*values: torch.Tensor) -> Any:
         known = dict(zip(node.all_input_nodes, values, strict=True))
         weight = known[node.args[1]] if isinstance(node.args[1], Node) else ones
         bias = known[node.args[2]] if isinstance(node.args[2], Node) else zeros
         return _BATCH_NORM(
-            known[node.args[0]], weight, bias, known[node.args[3]], known[node.args[4]], *node.args[5:]
+            known[node.args[0]],
+            weight,
+            bias,
+            known[node.args[3]],
+            known[node.args[4]],
+            *node.args[5:],
         )
 
     return replacement

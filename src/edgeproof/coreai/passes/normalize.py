@@ -29,6 +29,7 @@ class NormalizeCoreAIOpArgsPass:
     """
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Change ``graph_module`` in place."""
         modified = False
         for node in list(graph_module.graph.nodes):
             name = overload_name(node)

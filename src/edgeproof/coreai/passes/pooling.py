@@ -28,7 +28,7 @@ _AVERAGE = {
 
 
 def avg_pool(node: Node) -> Replacement | None:
-    """An average pool over explicitly padded values, scaled where windows hold fewer than the whole kernel."""
+    """An average pool over padded values, scaled where windows hold fewer than the whole kernel."""
     rank = 3 if overload_name(node).startswith("avg_pool3d") else 2
     kernel, stride, padding, _, ceil_mode = pool_parameters(node, rank)
     include = bool(argument(node, "count_include_pad")) or not any(padding)
@@ -52,13 +52,14 @@ def avg_pool(node: Node) -> Replacement | None:
         share = torch.tensor(divisor / override)
     uniform = bool((share == share.flatten()[0]).all())
     scale = (share.flatten()[0].clone() if uniform else share).to(x.dtype)
+    scaled = not uniform or float(scale) != 1
 
     def replacement(x: torch.Tensor) -> torch.Tensor:
         y = x if batched else torch.unsqueeze(x, 0)
         if any(pads):
             y = torch.constant_pad_nd(y, pads, 0.0)
         y = _AVERAGE[rank](y, kernel, stride, [0] * rank)
-        if not (uniform and scale == 1):
+        if scaled:
             y = torch.mul(y, scale)
         return y if batched else torch.squeeze(y, 0)
 
@@ -66,7 +67,7 @@ def avg_pool(node: Node) -> Replacement | None:
 
 
 def max_pool(node: Node) -> Replacement | None:
-    """A maximum pool with explicit padding, three dimensions one after the other, indices computed if used."""
+    """A maximum pool with explicit padding, dims one after the other, indices computed if used."""
     rank = 3 if overload_name(node).startswith("max_pool3d") else 2
     kernel, stride, padding, dilation, ceil_mode = pool_parameters(node, rank)
     x = fake(node.args[0])

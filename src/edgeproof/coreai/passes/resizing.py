@@ -27,7 +27,11 @@ def whole_factors(node: Node) -> bool:
     factors: Any = argument(node, "scale_factors")
     if factors is not None and any(float(f) != int(f) for f in factors):
         return False
-    return factors is not None if static is None else all(o % s == 0 for s, o in zip(*static, strict=True))
+    return (
+        factors is not None
+        if static is None
+        else all(o % s == 0 for s, o in zip(*static, strict=True))
+    )
 
 
 def nearest(node: Node) -> Replacement | None:
@@ -54,7 +58,9 @@ def bilinear(node: Node) -> Replacement | None:
     if static is None or not argument(node, "align_corners"):
         return None
     sizes, out = static
-    single = [d for d, (size, count) in enumerate(zip(sizes, out, strict=True)) if count == 1 < size]
+    single = [
+        d for d, (size, count) in enumerate(zip(sizes, out, strict=True)) if count == 1 < size
+    ]
     if not single:
         return None
 

@@ -45,6 +45,7 @@ class RewritePass:
     rewrites: tuple[Rewrite, ...] = ()
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Change ``graph_module`` in place."""
         by_name = {name: rewrite for rewrite in self.rewrites for name in rewrite.operators}
         modified = False
         for node in list(graph_module.graph.nodes):
@@ -81,6 +82,8 @@ def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> N
             if inner.op == "get_attr":
                 constant = getattr(traced, inner.target)
                 copies[inner] = insert_constant(graph_module, constant, mode)
+            elif inner.target in _PASSED_ON:
+                copies[inner] = copies[inner.args[0]]
             elif inner.op == "call_function":
                 args, kwargs = tree_map(
                     lambda a: copies[a] if isinstance(a, Node) else a,
@@ -103,6 +106,17 @@ def inline(graph_module: GraphModule, node: Node, replacement: Replacement) -> N
         user.replace_all_uses_with(copies[results[user.args[1]]])
         graph.erase_node(user)
     graph.erase_node(node)
+
+
+_PASSED_ON = frozenset(
+    {
+        torch.ops.aten.lift_fresh.default,
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.detach.default,
+        torch.ops.aten.alias.default,
+    }
+)
+"""What tracing writes around constants and results, and means nothing in a graph without aliases."""
 
 
 def trace(replacement: Replacement, values: Sequence[Any]) -> GraphModule:
@@ -143,7 +157,7 @@ def insert_constant(graph_module: GraphModule, constant: torch.Tensor, mode: Any
 def _scalars_to_tensors(
     graph_module: GraphModule, inner: Node, args: tuple[Any, ...], edge: bool, mode: Any
 ) -> tuple[Any, ...]:
-    """In the edge dialect, tensor parameters given as Python numbers become constants of the other's dtype."""
+    """In the edge dialect Python numbers for tensors become constants of the other operand's dtype."""
     if not edge or not isinstance(inner.target, torch._ops.OpOverload):
         return args
     value = inner.meta.get("val")

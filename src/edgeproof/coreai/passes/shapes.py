@@ -135,7 +135,9 @@ def _arg(node: Node, *, least: bool) -> Replacement | None:
         kept = keepdim and not whole
         turned = x
         if least:
-            turned = torch.neg(x) if real else torch.bitwise_xor(x, torch.full((), -1, dtype=x.dtype))
+            turned = (
+                torch.neg(x) if real else torch.bitwise_xor(x, torch.full((), -1, dtype=x.dtype))
+            )
         positions = torch.argmax(turned, dim, kept)
         if real:
             positions = _first_nan_or(x, positions, dim, kept)
@@ -177,8 +179,10 @@ def addmm(node: Node) -> Replacement | None:
     return replacement
 
 
-ZERO_DIM_REDUCTIONS = ("prod.default", "max.default", "min.default", "cumsum.default", "max.dim", "min.dim", "mean.default", "argmax.default",
-    "_softmax.default", "sum.dim_IntList", "mean.dim", "amax.default", "amin.default")  # fmt: skip
+ZERO_DIM_REDUCTIONS = (
+    *("amax.default", "amin.default", "max.default", "min.default", "max.dim", "min.dim"),
+    *("sum.dim_IntList", "mean.default", "mean.dim", "prod.default", "cumsum.default"),
+)
 
 
 class RewriteCornersPass(RewritePass):
@@ -196,6 +200,7 @@ class RewriteCornersPass(RewritePass):
     )
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Change ``graph_module`` in place."""
         modified = False
         for node in list(graph_module.graph.nodes):
             if node.op != "call_function" or not node.users:
@@ -203,7 +208,9 @@ class RewriteCornersPass(RewritePass):
             if _is_empty(node):
                 inline(graph_module, node, _nothing(fake(node)))
                 modified = True
-            elif overload_name(node) in ZERO_DIM_REDUCTIONS and (replacement := whole_of_zero_dim(node)):
+            elif overload_name(node) in ZERO_DIM_REDUCTIONS and (
+                replacement := whole_of_zero_dim(node)
+            ):
                 inline(graph_module, node, replacement)
                 modified = True
         result = super().__call__(graph_module)

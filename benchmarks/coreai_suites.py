@@ -1,6 +1,6 @@
 """Runs upstream's operator or model suite in our Core AI flows, and publishes the ledger.
 
-Every case of every flow with its outcome, the reason where it did not pass, and how many nodes were delegated;
+Every case of every flow with its outcome, the reason where it did not pass, how many nodes were delegated,
 versions, date and the command; and, where the flow of the wheel's own lowering is among them, whether ours
 delegates no less over the cases which that one gets right. The models take half an hour a flow.
 

@@ -32,7 +32,7 @@ def test_every_command_has_help(command: str) -> None:
 
 
 def test_the_host_never_imports_what_is_tested() -> None:
-    """Rule 1, for every module but those for inside a subject: a stand-in torch on the path would be found."""
+    """Rule 1, for every module but those for inside a subject: a torch on the path would be found."""
     code = """
 import importlib, pkgutil, sys
 class Refuse:

@@ -116,7 +116,15 @@ Module = build.load("module").Module
 folder = {str(tmp_path / "cache")!r}
 options = {{"coreai_cache_dir": folder, "coreai_share_multifunction_model": True}}
 loaded = Module(path, "CoreAIBackend", options)
+from edgeproof.coreai import cache_stats
 [answer] = loaded.execute("forward", [x.numpy()])
+counts = []
+for more in (options, {{"coreai_cache_dir": folder}}):
+    before = cache_stats().hits
+    other = Module(path, "CoreAIBackend", more)
+    other.load_method("forward")
+    counts.append(cache_stats().hits - before)
+assert counts == [0, 1], counts  # what is shared is not loaded again
 result = [float(abs(answer - module(x).detach().numpy()).max())]
 result.append(sum(not name.startswith(".") for name in os.listdir(folder)))
 for wrong in ({{"coreai_compute_unit": "gpu"}}, {{"coreai_cache_dir": True}}, {{"coreai_other": 1}}):

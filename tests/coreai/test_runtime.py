@@ -306,6 +306,47 @@ result = wrong
     assert wrong == []
 
 
+def test_after_an_interrupted_call_core_ai_keeps_its_memory_and_the_next_call_is_right(
+    coreai_lab: Lab,
+) -> None:
+    """Core AI may go on reading the inputs of a call that no one waits for any more."""
+    result = run(
+        coreai_lab,
+        """
+import gc, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the test may run in the background
+from edgeproof.coreai.runtime import delegate
+module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+method = loaded(module, (x,))
+method.execute((x,))
+[slot] = [o for o in gc.get_objects() if type(o) is delegate._Slot and o._shape == (2, 4)][-1:]
+before, real = slot._array, delegate.answer_of
+def interrupted(ask):
+    raise KeyboardInterrupt
+delegate.answer_of = interrupted
+said = "nothing"
+try:
+    method.execute((x,))
+except (KeyboardInterrupt, RuntimeError) as fault:
+    said = type(fault).__name__
+except BaseException as fault:
+    said = repr(fault)
+finally:
+    delegate.answer_of = real
+try:
+    import time
+    time.sleep(0.01)
+except KeyboardInterrupt:
+    said += " and KeyboardInterrupt"
+result = [said, off(module, (x,), method=method), slot._array is before]
+""",
+    )
+    said, worst, same = result
+    assert "KeyboardInterrupt" in said
+    assert worst < 1e-5
+    assert not same
+
+
 BROKEN = """
 module, x = torch.nn.Linear(40, 50).eval(), torch.randn(2, 40)
 pte = bytearray(lowered(module, (x,)).to_executorch().buffer)

@@ -106,6 +106,7 @@ class Cache:
                     # help either, that is what the caller has to know.
                     if made and (last or _is_whole(entry)):
                         raise
+                    damaged = True
                     self._discard(entry)
                 else:
                     with contextlib.suppress(OSError):

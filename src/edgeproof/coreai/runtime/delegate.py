@@ -93,6 +93,7 @@ class Delegate:
 
     def __init__(self, model: Any, asset: Asset, backend: Backend) -> None:
         self._backend = backend
+        self._model = model  # what is shared is shared for as long as a delegate has it
         # A model of one function names it main; the delegate's graph is always that.
         self._function = model.load_function("main")
         desc = self._function.desc
@@ -145,8 +146,11 @@ class Delegate:
                 for name, result in self._results.items():
                     self._states[name] = answers[result]
             return left
-        except Exception as fault:
-            self._backend.last_error = str(fault)
+        except BaseException as fault:
+            self._backend.last_error = str(fault) or type(fault).__name__
+            for slot in self._slots:
+                # Interrupted, Core AI may still be reading what the next call would write to.
+                slot.give_up()
             raise
 
     def _hand_over(
@@ -191,6 +195,10 @@ class _Slot:
         assert self._memory is not None
         numpy.copyto(self._memory, given)
         return self._array
+
+    def give_up(self) -> None:
+        """Leave the array to whoever has it, and make another for the next call."""
+        self._shape = self._array = self._memory = None
 
     def _make(self, like: _Array) -> None:
         from coreai.runtime import _NDArray

@@ -18,11 +18,11 @@ _PROGRAM = "main-universal.odix"
 
 
 def make(asset: Asset, folder: Path) -> None:
-    """Compile an asset into ``folder``. Raises ``DelegateError`` when Core AI does not take it."""
+    """Compile an asset into ``folder``, with what it takes on the way beside that. Raises ``DelegateError`` when Core AI does not take it."""
     from coreai._compiler._transforms import GlobalOptions, PassEntry, Pipelines, apply_passes_sync
     from coreai.authoring.asset import AIModelAsset, serialize_module_to_odix
 
-    with tempfile.TemporaryDirectory(prefix="edgeproof-") as bundle:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as bundle:
         path = asset.write_to(Path(bundle))
         try:
             module = AIModelAsset.load(path).program._mlir_module

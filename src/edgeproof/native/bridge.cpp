@@ -114,11 +114,6 @@ rt::Error log_and_convert(py::error_already_set& raised, const char* stage, rt::
     text = "an exception that cannot be shown";
   }
   ET_LOG(Error, "%s: %s", stage, text.c_str());
-  if (raised.matches(PyExc_KeyboardInterrupt)) {
-    // The bindings know error codes only: raise it again when they have returned. Last of all, since any
-    // Python that runs before that, the text above, would take it.
-    PyErr_SetInterrupt();
-  }
   return code;
 }
 

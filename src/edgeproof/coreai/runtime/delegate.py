@@ -7,6 +7,7 @@ program keeps between calls stay with Core AI.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import threading
 import weakref
@@ -25,6 +26,7 @@ from edgeproof.coreai.runtime.errors import Code, DelegateError
 from edgeproof.coreai.runtime.waiting import answer_of
 
 _Array: TypeAlias = "numpy.ndarray[Any, Any]"
+_BINDINGS_SECONDS = 0.1
 # What can be handed over, by the names that ExecuTorch, numpy and Core AI agree on. The bridge carries
 # bfloat16 as the bits it is made of.
 _CARRIED: Mapping[str, numpy.dtype[Any]] = {
@@ -148,6 +150,10 @@ class Delegate:
             return left
         except BaseException as fault:
             self._backend.last_error = str(fault) or type(fault).__name__
+            if isinstance(fault, KeyboardInterrupt):
+                # The bindings make an error code of it. Not at once: what they still write to Python's
+                # streams must not be interrupted, C++ ends the process when it is.
+                threading.Timer(_BINDINGS_SECONDS, _thread.interrupt_main).start()
             for slot in self._slots:
                 # Interrupted, Core AI may still be reading what the next call would write to.
                 slot.give_up()

@@ -18,7 +18,10 @@ _PROGRAM = "main-universal.odix"
 
 
 def make(asset: Asset, folder: Path) -> None:
-    """Compile an asset into ``folder``, with what it takes on the way beside that. Raises ``DelegateError`` when Core AI does not take it."""
+    """Compile an asset into ``folder``, with what it takes on the way beside that.
+
+    Raises ``DelegateError`` when Core AI does not take it.
+    """
     from coreai._compiler._transforms import GlobalOptions, PassEntry, Pipelines, apply_passes_sync
     from coreai.authoring.asset import AIModelAsset, serialize_module_to_odix
 

@@ -220,3 +220,40 @@ result = ["; ".join(_mismatches("input", [("f32", (theirs, 3))], [("x", node.met
     )
     assert "input 'x', dimension 0, is s" in said[0]
     assert said[1] == ""
+
+
+def test_the_program_that_was_lowered_can_still_be_run(coreai_lab: Lab) -> None:
+    """Lowering takes constants out of tables that the program it is given would need again."""
+    worst, names = run(
+        coreai_lab,
+        """
+class WithConstant(torch.nn.Module):
+    def forward(self, x):
+        return x * torch.tensor([1., 2., 3.]) + torch.tensor(4.)
+program = torch.export.export(WithConstant(), (torch.randn(3),))
+names = sorted(program.constants)
+lower(program)
+x = torch.randn(3)
+result = [float((program.module()(x) - WithConstant()(x)).abs().max()), names]
+assert sorted(program.constants) == names
+""",
+    )
+    assert names
+    assert worst == 0
+
+
+def test_outputs_in_torchs_named_tuples_are_plain_ones(coreai_lab: Lab) -> None:
+    """ExecuTorch cannot write down torch.return_types, and ends in a NotImplementedError."""
+    worst, kind = run(
+        coreai_lab,
+        """
+module, x = Fn(lambda x: torch.median(x, 1)), torch.randn(3, 5)
+program = torch.export.export(module, (x,))
+loaded_ = Runtime.get().load_program(lower(program).to_executorch().buffer)
+got, right = loaded_.load_method("forward").execute((x,)), module(x)
+result = [float((got[0] - right[0]).abs().max() + (got[1] - right[1]).abs().max()),
+          type(program.module()(x)).__name__]
+""",
+    )
+    assert worst == 0
+    assert kind == "median"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import sys
@@ -104,7 +105,8 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
 
         And name no type of ``torch.return_types`` among the outputs, which it could not write down.
         """
-        return with_plain_outputs(decompose_outside_core_aten(exported_program))
+        own = _with_tables_of_its_own(exported_program)
+        return with_plain_outputs(decompose_outside_core_aten(own))
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
@@ -119,6 +121,18 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         key = COMPILE_SPEC_KEYS.INPUT_ENUMERATIONS.value
         enumerations = CompileSpec(key, json.dumps(resolved).encode())
         return DelegationSpec(BACKEND_ID, [*self.delegation_spec.compile_specs, enumerations])
+
+
+def _with_tables_of_its_own(program: ExportedProgram) -> ExportedProgram:
+    """The same program, with copies of the tables that lowering takes constants out of.
+
+    Lowered as it is, a program whose constants were lifted (Swin's attention) cannot be run any more:
+    ``program.module()`` then ends in ``KeyError: 'features.1.1.attn.lifted_tensor_0'``.
+    """
+    own = copy.copy(program)
+    own._constants = dict(program.constants)
+    own._state_dict = dict(program.state_dict)
+    return own
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]

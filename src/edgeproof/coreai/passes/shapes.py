@@ -61,7 +61,7 @@ _BITS = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.int32: 32}
 
 
 def pad(node: Node) -> Replacement | None:
-    """Replicating negative numbers of values is cropping, which the converter does not do: it is done first."""
+    """To replicate negative numbers of values is to crop, which the converter does not do."""
     amounts = list(argument(node, "padding"))
     if all(amount >= 0 for amount in amounts):
         return None
@@ -168,15 +168,13 @@ OF_NOTHING = {
     "any.default": 0.0,
     "any.dim": 0.0,
     "any.dims": 0.0,
-    "mm.default": 0.0,
-    "bmm.default": 0.0,
     "linalg_vector_norm.default": 0.0,
 }
 """What operators make of no values at all; Core AI leaves such results as they were in memory."""
 
 
 def of_nothing(node: Node) -> Replacement | None:
-    """The result of a reduction (or product) over no values, as a constant."""
+    """The result of a reduction over no values, as a constant."""
     x, value = fake(node.args[0]), node.meta["val"]
     if not all(isinstance(size, int) for size in (*x.shape, *value.shape)) or x.numel() != 0:
         return None

@@ -131,7 +131,7 @@ def _broadcast_values(node: Node) -> bool:
 
 
 def _zero_dim_reduction(node: Node) -> bool:
-    names = (*shapes.ZERO_DIM_REDUCTIONS, "any.default", "any.dim", "any.dims")
+    names = (*shapes.ZERO_DIM_REDUCTIONS, *shapes.ONE_VALUE, "any.default", "any.dim", "any.dims")
     return _is(node, *names) and fake(node.args[0]).dim() == 0
 
 
@@ -241,6 +241,18 @@ RULES: tuple[Rule, ...] = (
         "no-elements",
         "results without elements crash or fail to load",
         _without_elements,
+        "RewriteCornersPass",
+    ),
+    Rule(
+        "of-nothing",
+        "what is reduced from no values at all comes out as whatever was in memory",
+        _rewritable(shapes.of_nothing, *shapes.OF_NOTHING),
+        "RewriteCornersPass",
+    ),
+    Rule(
+        "rounded-numbers",
+        "the converter rounds the Python floats of arange and scalar_tensor to fp16",
+        lambda node: _is(node, *shapes.OF_NUMBERS) and shapes.of_numbers(node) is not None,
         "RewriteCornersPass",
     ),
     Rule(

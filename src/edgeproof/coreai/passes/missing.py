@@ -47,10 +47,16 @@ def variance(node: Node) -> Replacement | None:
     return replacement
 
 
+def isnan(node: Node) -> Replacement | None:
+    """NaN alone differs from itself."""
+    return lambda x: torch.ne(x, x)
+
+
 class RewriteMissingPass(RewritePass):
-    """``elu`` and the variance, made up of what the converter has."""
+    """``elu``, ``isnan`` and the variance, made up of what the converter has."""
 
     rewrites = (
+        Rewrite(("isnan.default",), isnan),
         Rewrite(("elu.default",), elu),
         Rewrite(("var.correction",), variance),
     )

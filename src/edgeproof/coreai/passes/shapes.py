@@ -7,10 +7,17 @@ from typing import Any
 
 import torch
 from executorch.exir.pass_base import PassResult
+from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 
 from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, inline
+from edgeproof.coreai.passes.rewrite import (
+    Replacement,
+    Rewrite,
+    RewritePass,
+    inline,
+    insert_constant,
+)
 
 
 def to_zero_dim(node: Node) -> Replacement | None:
@@ -53,6 +60,26 @@ def cast(node: Node) -> Replacement | None:
 _BITS = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.int32: 32}
 
 
+def pad(node: Node) -> Replacement | None:
+    """To replicate negative numbers of values is to crop, which the converter does not do."""
+    amounts = list(argument(node, "padding"))
+    if all(amount >= 0 for amount in amounts):
+        return None
+    op, rank = overload_of(node.target), fake(node.args[0]).dim()
+    if not all(isinstance(size, int) for size in fake(node.args[0]).shape):
+        return None
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        for d in range(len(amounts) // 2):
+            before, after = (max(-amount, 0) for amount in amounts[2 * d : 2 * d + 2])
+            dim = rank - 1 - d
+            if before or after:
+                x = x.narrow(dim, before, x.shape[dim] - before - after)
+        return op(x, [max(amount, 0) for amount in amounts])
+
+    return replacement
+
+
 def any_(node: Node) -> Replacement | None:
     """``any`` of bytes gives a byte; of a zero-dim tensor, whether it is zero."""
     x = fake(node.args[0])
@@ -80,6 +107,20 @@ def whole_of_zero_dim(node: Node) -> Replacement | None:
     return replacement
 
 
+def of_one_value(node: Node) -> Replacement | None:
+    """Softmax and norm of a zero-dim tensor, which end the process in the converter."""
+    if fake(node.args[0]).dim() != 0:
+        return None
+    name, dtype = overload_name(node), node.meta["val"].dtype
+    if name.startswith("linalg_vector_norm"):
+        if argument(node, "ord") == 0:
+            return lambda x: torch.ne(x, 0.0).to(dtype)
+        return lambda x: torch.abs(x).to(dtype)
+    if name.startswith("_log"):
+        return lambda x: torch.sub(x, x).to(dtype)
+    return lambda x: torch.exp(torch.sub(x, x)).to(dtype)
+
+
 def extremum_of_bool(node: Node) -> Replacement | None:
     """The largest of booleans is whether any is true, the least whether none is false."""
     if fake(node.args[0]).dtype != torch.bool:
@@ -96,7 +137,75 @@ def sort(node: Node) -> Replacement | None:
     if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
         return None
     size, descending = x.shape[dim], bool(argument(node, "descending"))
-    return lambda x: torch.topk(x, size, dim, descending, True)
+    return lambda x: _nan_first_topk(x, size, dim, descending)
+
+
+def topk(node: Node) -> Replacement | None:
+    """Core AI sorts NaN behind all numbers, PyTorch before the largest."""
+    x, dim = fake(node.args[0]), argument(node, "dim")
+    if x.dim() == 0 or not x.dtype.is_floating_point or not argument(node, "largest"):
+        return None
+    return lambda x: _nan_first_topk(x, node.args[1], dim, True)
+
+
+def _nan_first_topk(x: torch.Tensor, k: Any, dim: int, largest: bool) -> Any:
+    """The ``k`` largest, NaN largest of all, or smallest; and where they stand."""
+    if not largest or not x.dtype.is_floating_point:
+        return torch.topk(x, k, dim, largest, True)
+    inf = torch.full((), float("inf"), dtype=x.dtype)
+    greatest = torch.full((), torch.finfo(x.dtype).max, dtype=x.dtype)
+    ordered = torch.where(torch.ne(x, x), inf, torch.minimum(x, greatest))
+    positions = torch.topk(ordered, k, dim, True, True)[1]
+    return torch.gather(x, dim, positions), positions
+
+
+OF_NOTHING = {
+    "sum.dim_IntList": 0.0,
+    "mean.dim": float("nan"),
+    "mean.default": float("nan"),
+    "prod.default": 1.0,
+    "prod.dim_int": 1.0,
+    "any.default": 0.0,
+    "any.dim": 0.0,
+    "any.dims": 0.0,
+    "linalg_vector_norm.default": 0.0,
+}
+"""What operators make of no values at all; Core AI leaves such results as they were in memory."""
+
+
+def of_nothing(node: Node) -> Replacement | None:
+    """The result of a reduction over no values, as a constant."""
+    x, value = fake(node.args[0]), node.meta["val"]
+    if not all(isinstance(size, int) for size in (*x.shape, *value.shape)) or x.numel() != 0:
+        return None
+    shape, dtype, number = list(value.shape), value.dtype, OF_NOTHING[overload_name(node)]
+    return lambda *_: torch.full(
+        shape, number if dtype.is_floating_point else int(number), dtype=dtype
+    )
+
+
+OF_NUMBERS = ("arange.start_step", "scalar_tensor.default")
+
+
+def of_numbers(node: Node) -> torch.Tensor | None:
+    """The values of ``arange`` or ``scalar_tensor``, to be written out.
+
+    The converter rounds Python floats to fp16 where no operand is a tensor.
+    """
+    dtype = node.meta["val"].dtype
+    if node.all_input_nodes or not any(isinstance(a, float) for a in node.args):
+        return None
+    if all(float(a).is_integer() and abs(a) <= 2**11 for a in node.args):
+        return None
+    values: torch.Tensor = overload_of(node.target)(*node.args, dtype=dtype)
+    return values
+
+
+def _replace_by_constant(graph_module: GraphModule, node: Node, constant: torch.Tensor) -> None:
+    with node.graph.inserting_before(node):
+        held = insert_constant(graph_module, constant, detect_fake_mode([node.meta["val"]]))
+    node.replace_all_uses_with(held)
+    node.graph.erase_node(node)
 
 
 def arg_extremum(node: Node) -> Replacement | None:
@@ -179,8 +288,18 @@ def addmm(node: Node) -> Replacement | None:
     return replacement
 
 
+ONE_VALUE = ("_softmax.default", "_log_softmax.default", "linalg_vector_norm.default")
+
 ZERO_DIM_REDUCTIONS = (
-    *("amax.default", "amin.default", "max.default", "min.default", "max.dim", "min.dim"),
+    *(
+        "topk.default",
+        "amax.default",
+        "amin.default",
+        "max.default",
+        "min.default",
+        "max.dim",
+        "min.dim",
+    ),
     *("sum.dim_IntList", "mean.default", "mean.dim", "prod.default", "cumsum.default"),
 )
 
@@ -194,7 +313,13 @@ class RewriteCornersPass(RewritePass):
         Rewrite(("_to_copy.default",), cast),
         Rewrite(("any.default", "any.dim", "any.dims"), any_),
         Rewrite(("amax.default", "amin.default"), extremum_of_bool),
+        Rewrite(ONE_VALUE, of_one_value),
         Rewrite(("sort.default",), sort),
+        Rewrite(("topk.default",), topk),
+        Rewrite(
+            ("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default"),
+            pad,
+        ),
         Rewrite(("argmax.default", "argmin.default", "max.dim", "min.dim"), arg_extremum),
         Rewrite(("addmm.default",), addmm),
     )
@@ -207,6 +332,12 @@ class RewriteCornersPass(RewritePass):
                 continue
             if _is_empty(node):
                 inline(graph_module, node, _nothing(fake(node)))
+                modified = True
+            elif overload_name(node) in OF_NOTHING and (nothing := of_nothing(node)):
+                inline(graph_module, node, nothing)
+                modified = True
+            elif overload_name(node) in OF_NUMBERS and (constant := of_numbers(node)) is not None:
+                _replace_by_constant(graph_module, node, constant)
                 modified = True
             elif overload_name(node) in ZERO_DIM_REDUCTIONS and (
                 replacement := whole_of_zero_dim(node)

@@ -53,6 +53,8 @@ def main() -> int:
         wanted = ("pytest", "pytest-xdist", "pytest-timeout", "pytest-json-report")
         install = [uv.find_uv_bin(), "pip", "install", "--quiet", "--python", python]
         subprocess.run([*install, "--target", tools, *wanted], check=True)
+        # The models' suite wants it; by itself, so that it brings no torch of its own.
+        subprocess.run([*install, "--target", tools, "--no-deps", "torchaudio"], check=True)
         for flow in given.flows:
             found = run(python, tools, given.suite, flow, given.workers, given.chosen)
             ledger["suite"] = f"{SUITES}.{given.suite}"
@@ -128,7 +130,7 @@ def run(
     return {
         "command": " ".join(["python", "-m", "pytest", *arguments]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": versions(python),
+        "versions": versions(python, tools),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "seconds": seconds,
         "summary": summary,
@@ -150,13 +152,16 @@ def reason(test: dict[str, Any]) -> str:
     return ""
 
 
-def versions(python: str) -> dict[str, str]:
+def versions(python: str, tools: str) -> dict[str, str]:
     code = (
         "import json, sys; from importlib.metadata import version, PackageNotFoundError\n"
         "def v(n):\n try: return version(n)\n except PackageNotFoundError: return 'not there'\n"
         f"print(json.dumps({{n: v(n) for n in {PACKAGES!r}}} | {{'python': sys.version.split()[0]}}))"
     )
-    told = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": tools}
+    told = subprocess.run(
+        [python, "-c", code], check=True, capture_output=True, text=True, env=environment
+    )
     found: dict[str, str] = json.loads(told.stdout)
     return found
 

@@ -13,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from edgeproof.coreai.passes.adaptive import adaptive_max
+from edgeproof.coreai.passes.bags import embedding_bag
 
 aten = torch.ops.aten
 
@@ -92,6 +93,8 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.median.default: median,
     aten.round.decimals: round_decimals,
     aten.exp2.default: exp2,
+    aten.embedding_bag.padding_idx: embedding_bag,
+    aten._embedding_bag_forward_only.default: embedding_bag,
 }
 """What is taken apart, and how; an operator on dynamic sizes may be left as it is (``NotImplemented``)."""
 

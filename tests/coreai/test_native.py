@@ -69,6 +69,13 @@ def test_no_compiler(coreai_lab: Lab, tmp_path: Path) -> None:
     assert "apt-get install g++" in said
 
 
+def test_a_python_without_headers(coreai_lab: Lab, tmp_path: Path) -> None:
+    without = "import sysconfig; sysconfig.get_path = lambda name: '/nowhere'\n"
+    said = ask(coreai_lab, without + BUILD, tmp_path / "cache").stderr
+    assert "has no C headers (/nowhere/Python.h)" in said
+    assert "apt-get install python3." in said
+
+
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     coreai_lab: Lab, tmp_path: Path
 ) -> None:

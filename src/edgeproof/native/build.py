@@ -194,7 +194,7 @@ def _arguments(executorch: Executorch) -> Sequence[str]:
     includes = [
         executorch.headers,
         executorch.headers / "executorch/runtime/core/portable_type/c10",
-        Path(sysconfig.get_path("include")),
+        _python_headers(),
     ]
     lib = executorch.library.parent
     platform = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
@@ -207,6 +207,18 @@ def _arguments(executorch: Executorch) -> Sequence[str]:
         *(f"-L{lib}", "-lexecutorch", f"-Wl,-rpath,{lib}"),
         *platform,
     ]
+
+
+def _python_headers() -> Path:
+    folder = Path(sysconfig.get_path("include"))
+    if not (folder / "Python.h").is_file():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise NativeBuildError(
+            f"the Python {version} here has no C headers ({folder / 'Python.h'})",
+            mend=f"install them: apt-get install python{version}-dev (Debian, Ubuntu), dnf install "
+            f"python{version}-devel (Fedora)",
+        )
+    return folder
 
 
 def _torch_headers() -> Path:

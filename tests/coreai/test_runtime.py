@@ -206,32 +206,44 @@ result = [off(module, (x,), method=program.load_method("forward")), delegates]
 
 
 def test_methods_of_one_graph_share_one_asset_whenever_they_were_lowered(coreai_lab: Lab) -> None:
-    """Released, this ends in "Duplicate key ... metadata.json with different data"."""
     result = run(
         coreai_lab,
         """
 import re, time
-from edgeproof.coreai.compiler import convert
-class Slow(CoreAIPartitioner):
-    def partition(self, program):
-        time.sleep(1.1)
-        return super().partition(program)
-module = torch.nn.Linear(40, 50).eval()
-x = torch.randn(2, 40)
-methods = {name: torch.export.export(module, (x,)) for name in ("one", "other")}
-pte = lower(methods, partitioner=Slow()).to_executorch().buffer
+from coreai.authoring import AIProgram
+from edgeproof.coreai.lowering import lower_released
+module, x = torch.nn.Linear(40, 50).eval(), torch.randn(2, 40)
+def methods():
+    return {name: torch.export.export(module, (x,)) for name in ("one", "other")}
+save = AIProgram.save_asset
+def late(*args, **options):
+    time.sleep(1.1)  # assets carry the second they were made in
+    return save(*args, **options)
+AIProgram.save_asset = late
+try:
+    pte = lower(methods()).to_executorch().buffer
+    try:
+        lower_released(methods()).to_executorch()
+        released = "lowered"
+    except ValueError as fault:
+        released = str(fault)
+finally:
+    AIProgram.save_asset = save
 program = Runtime.get().load_program(pte)
 result = [
-    max(off(module, (x,), method=program.load_method(name)) for name in methods),
+    max(off(module, (x,), method=program.load_method(name)) for name in ("one", "other")),
     len(set(re.findall(rb"coreai/([0-9a-f]{64})/", pte))),
     pte.count(b"MLIR22"),
+    released,
 ]
 """,
     )
-    worst, hashes, stored = result
+    worst, hashes, stored, released = result
     assert worst < 1e-5
     assert hashes == 1
     assert stored == 1
+    assert "Duplicate key" in released
+    assert "with different data" in released
 
 
 def test_a_call_from_within_a_coroutine(coreai_lab: Lab) -> None:

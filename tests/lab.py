@@ -5,9 +5,11 @@ Nothing is installed into the subject: edgeproof's package is made importable th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,13 @@ for line in sys.stdin:
 """
 
 
+class LabDied(Exception):
+    """The interpreter ended in the middle of a snippet, or was gone before it."""
+
+    def __init__(self, status: int, errors: str) -> None:
+        super().__init__(f"the process ended with {status}; the end of its stderr:\n{errors}")
+
+
 class Lab:
     """One interpreter in the subject of ``stack``; ``run`` returns what a snippet names ``result``."""
 
@@ -47,28 +56,41 @@ class Lab:
         import edgeproof
 
         main = Path(edgeproof.__file__).parent / "worker" / "__main__.py"
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the lab
         self._process = subprocess.Popen(
-            [subject.python, "-I", "-c", _SERVER, str(main)],
+            [subject.python, "-I", "-X", "faulthandler", "-c", _SERVER, str(main)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
         )
 
     def run(self, code: str) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        try:
+            self._process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise LabDied(self._process.wait(), self._last_errors())
+        answer = json.loads(line)
         if "error" in answer:
             sys.stderr.write(answer["error"])
             raise AssertionError(answer["error"].strip().splitlines()[-1])
         return answer["result"]
 
+    def _last_errors(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-8000:].decode(errors="replace")
+
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
+        self._errors.close()

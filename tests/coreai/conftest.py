@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, LabDied
 
 _SUBJECT = Path(__file__).parent / "subject"
 _SWEEP = ("sweep_cases.py", "sweep_layers.py", "checking.py")
@@ -43,7 +43,7 @@ class Sweep:
                 f"import sweep; result = sweep.check({list(names)!r}, forced={forced})"
             )
             return results
-        except (ValueError, OSError):  # no answer: the process is gone
+        except LabDied:
             self.close()
         if len(names) == 1:
             return {names[0]: {"outcome": "crashed", "why": "it ended the process"}}

@@ -318,6 +318,35 @@ result = wrong
     assert wrong == []
 
 
+def test_the_log_is_written_after_calls_that_ended_in_another_order_than_they_began(
+    coreai_lab: Lab,
+) -> None:
+    """The bindings of the wheel point std::cerr at the stack of a call, which ends the process here."""
+    failed = run(
+        coreai_lab,
+        """
+import threading
+module, x = torch.nn.Linear(64, 64).eval(), torch.randn(8, 64)
+pte = lowered(module, (x,)).to_executorch().buffer
+gate, failed = threading.Barrier(12), []
+def work(seed):
+    gate.wait()
+    for n in range(5):
+        program = Runtime.get().load_program(pte)
+        method = program.load_method("forward")
+        method.execute((x,))
+        try:
+            method.execute((torch.randn(9, 65),))  # says so in the log
+        except RuntimeError:
+            failed.append(seed)
+threads = [threading.Thread(target=work, args=(n,)) for n in range(12)]
+[t.start() for t in threads]; [t.join() for t in threads]
+result = len(failed)
+""",
+    )
+    assert failed == 60
+
+
 def test_after_an_interrupted_call_core_ai_keeps_its_memory_and_the_next_call_is_right(
     coreai_lab: Lab,
 ) -> None:

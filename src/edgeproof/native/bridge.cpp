@@ -7,6 +7,11 @@
 // The interpreter's lock is taken here, since ExecuTorch calls from any thread. The Python side lets go of
 // it while it waits for an answer, so calls from several threads overlap.
 //
+// The wheel's bindings point std::cout and std::cerr at a buffer on the stack of the call and put back what
+// was there before. With the lock let go in between, calls end in another order than they began, and the
+// streams are left pointing at a stack that is gone: the next log message ends the process. So the
+// streams never point there while Python code runs here, and ExecuTorch's log does not pass through them.
+//
 // Built by edgeproof.native.build against the headers and libexecutorch of the wheel: there is no stable
 // ABI between releases.
 #include <pybind11/numpy.h>
@@ -18,8 +23,8 @@
 #include <executorch/runtime/platform/log.h>
 #include <executorch/runtime/platform/runtime.h>
 
-#include <array>
-#include <cstring>
+#include <cstdio>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <variant>
@@ -37,6 +42,57 @@ namespace {
 struct Blob {
   rt::FreeableBuffer buffer;
   explicit Blob(rt::FreeableBuffer&& b) : buffer(std::move(b)) {}
+};
+
+void log_to_stderr(
+    et_timestamp_t,
+    et_pal_log_level_t,
+    const char* filename,
+    const char*,
+    size_t line,
+    const char* message,
+    size_t length) {
+  std::fprintf(stderr, "[%s:%zu] %.*s\n", filename, line, static_cast<int>(length), message);
+}
+
+// A stream's buffer that writes to a C stream at once.
+class Unbuffered final : public std::streambuf {
+ public:
+  explicit Unbuffered(std::FILE* file) : file_(file) {}
+
+ protected:
+  int_type overflow(int_type c) override {
+    return traits_type::eq_int_type(c, traits_type::eof()) ? traits_type::not_eof(c) : std::fputc(c, file_);
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    return static_cast<std::streamsize>(std::fwrite(text, 1, static_cast<size_t>(size), file_));
+  }
+  int sync() override { return std::fflush(file_); }
+
+ private:
+  std::FILE* file_;
+};
+
+// While one lives, std::cout and std::cerr are the process's own. The interpreter's lock is held when it
+// comes and goes.
+class OwnStreams {
+ public:
+  OwnStreams() {
+    // Never destroyed: the streams may point there until the very end of the process.
+    static auto* out = new Unbuffered(stdout);
+    static auto* err = new Unbuffered(stderr);
+    out_ = std::cout.rdbuf(out);
+    err_ = std::cerr.rdbuf(err);
+  }
+  ~OwnStreams() {
+    std::cout.rdbuf(out_);
+    std::cerr.rdbuf(err_);
+  }
+  OwnStreams(const OwnStreams&) = delete;
+
+ private:
+  std::streambuf* out_;
+  std::streambuf* err_;
 };
 
 // What init() made: the Python object, its bound execute(), and how many of a call's values are inputs.
@@ -130,6 +186,7 @@ class PythonBackend final : public rt::BackendInterface {
       rt::FreeableBuffer* processed,
       rt::ArrayRef<rt::CompileSpec> specs) const override {
     py::gil_scoped_acquire gil;
+    OwnStreams streams;
     try {
       py::dict spec_values;
       for (const auto& spec : specs) {
@@ -179,6 +236,7 @@ class PythonBackend final : public rt::BackendInterface {
       rt::Span<rt::EValue*> values) const override {
     auto* handle = static_cast<Handle*>(opaque);
     py::gil_scoped_acquire gil;
+    OwnStreams streams;
     try {
       if (values.size() < handle->inputs) {
         ET_LOG(Error, "%s: called with %zu values, the delegate has %zu inputs", name(), values.size(), handle->inputs);
@@ -214,6 +272,7 @@ class PythonBackend final : public rt::BackendInterface {
     auto* handle = static_cast<Handle*>(opaque);
     if (!Py_IsInitialized()) return;  // the interpreter took its objects with it
     py::gil_scoped_acquire gil;
+    OwnStreams streams;
     delete handle;
   }
 
@@ -253,6 +312,7 @@ PYBIND11_MODULE(bridge, m) {
   // The runtime keeps a pointer to the backend for as long as the process lives.
   m.def("register_backend", [](const std::string& name, py::object object) {
     rt::runtime_init();
+    rt::register_pal(rt::PalImpl::create(log_to_stderr, "bridge.cpp"));
     auto* backend = new PythonBackend(name, std::move(object));
     return static_cast<int>(rt::register_backend({backend->name(), backend}));
   });

@@ -12,6 +12,7 @@ A flow that was run before stays in the file until it is run again. Ends 1 when 
 from __future__ import annotations
 
 import argparse
+import ast
 import datetime
 import json
 import os
@@ -147,8 +148,10 @@ def reason(test: dict[str, Any]) -> str:
             return f"{subtest['Result Detail']}: {subtest['Error'].splitlines()[0]}"
     for phase in ("call", "setup"):
         said = str(test.get(phase, {}).get("longrepr", ""))
+        if said.startswith("("):  # of a skipped test: the file, the line, and why
+            said = ast.literal_eval(said)[2].removeprefix("Skipped: ")
         if said:
-            return said.strip("()'\"").splitlines()[-1][-300:]
+            return said.splitlines()[-1][-300:]
     return ""
 
 

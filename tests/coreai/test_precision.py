@@ -52,6 +52,23 @@ with torch.no_grad():
     assert count >= 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tensor_without_dims_is_quantized_and_float64_is_not(coreai_lab: Lab, dtype: str) -> None:
+    off, answered = run(
+        coreai_lab,
+        f"""
+module = Fn(lambda x: linear(x).mean(dtype=torch.{dtype})).eval()
+linear = module.linear = torch.nn.Linear(64, 8)
+quantized, _ = quantize(module, (x,), "w8a8")
+got, right = answer(torch.export.export(quantized, (x,))), quantized(x)
+assert got.shape == right.shape == ()
+result = [abs(float(got - right)), str(got.dtype)]
+""",
+    )
+    assert off < 1e-6
+    assert answered == f"torch.{dtype}"
+
+
 def test_half_precision_computes_in_half_and_takes_and_gives_single(coreai_lab: Lab) -> None:
     decibels, dtypes, bytes_, unchanged = run(
         coreai_lab,

@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from edgeproof.errors import UsageError
 
 Inputs = tuple[Any, ...]
+_RESHAPE = torch.ops.aten.reshape.default
 
 
 class NothingToQuantizeError(UsageError):
@@ -80,6 +81,7 @@ def quantize(
         if "no fake quantization nodes" in str(fault):
             raise _nothing(mode) from fault
         raise
+    _mend(finished)
     count = _count(finished)
     if not count:
         raise _nothing(mode)
@@ -103,6 +105,38 @@ def _count(finished: torch.nn.Module) -> int:
         for node in graph.nodes
         if node.op == "call_function"
     )
+
+
+def _mend(finished: torch.nn.Module) -> None:
+    """Take back what ``coreai-opt`` quantizes and neither torch nor Core AI can run.
+
+    Tensors without dims are quantized as tensors of one, since ``coreai::quantize`` in torch cannot take
+    them. Tensors of float64 are left as they are: Core AI has none, and elsewhere no kernel quantizes.
+    """
+    if not isinstance(finished, torch.fx.GraphModule):
+        return
+    graph = finished.graph
+    for node in list(graph.nodes):
+        if not str(node.target).startswith("coreai.quantize"):
+            continue
+        given = node.args[0].meta.get("val")
+        if not isinstance(given, torch.Tensor):
+            continue
+        if given.dtype is torch.float64:
+            for user in list(node.users):
+                user.replace_all_uses_with(node.args[0])
+                graph.erase_node(user)
+            graph.erase_node(node)
+        elif given.dim() == 0:
+            with graph.inserting_before(node):
+                node.update_arg(0, graph.call_function(_RESHAPE, (node.args[0], [1])))
+            for user in list(node.users):
+                with graph.inserting_after(user):
+                    scalar = graph.call_function(_RESHAPE, (user, []))
+                user.replace_all_uses_with(
+                    scalar, delete_user_cb=lambda n, new=scalar: n is not new
+                )
+    finished.recompile()
 
 
 def to_half(program: ExportedProgram) -> ExportedProgram:

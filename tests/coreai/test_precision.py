@@ -127,6 +127,33 @@ except NothingToQuantizeError as fault:
     assert said.startswith("nothing to quantize")
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "h.double().mul(0.5).float()",
+        "h.type(torch.float64).sin().type(torch.float32)",
+        "(h.double() + h).float()",
+        "h.half().mul(2).float()",
+        "h.bfloat16().float()",
+    ],
+)
+def test_casts_that_the_model_makes_itself_stay_in_half_precision(
+    coreai_lab: Lab, step: str
+) -> None:
+    off, found = run(
+        coreai_lab,
+        f"""
+module = Fn(lambda x: (lambda h: after({step}))(linear(x))).eval()
+linear, after = torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)
+module.inner = torch.nn.ModuleList([linear, after])
+program = to_half(torch.export.export(module, (x,)))
+result = [sqnr(answer(program), module(x).detach()), str(program.module()(x).dtype)]
+""",
+    )
+    assert off > (35 if "bfloat16" in step else 50)
+    assert found == "torch.float32"
+
+
 def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(coreai_lab: Lab) -> None:
     said = run(
         coreai_lab,

@@ -149,7 +149,11 @@ def to_half(program: ExportedProgram) -> ExportedProgram:
 
     before = {node.name: _dtype(node) for node in program.graph.nodes if node.op == "placeholder"}
     results = [_dtype(node) for node in program.graph.output_node().args[0]]
-    half = cast_fp32_to_fp16(copy.deepcopy(program))
+    program = copy.deepcopy(program)
+    hidden = _hide_doubles(program)
+    half = cast_fp32_to_fp16(program)
+    for node, value in hidden.items():
+        node.meta["val"] = value
     graph = half.graph
     for spec in half.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT:
@@ -174,6 +178,21 @@ def to_half(program: ExportedProgram) -> ExportedProgram:
     output.args = (tuple(values),)
     half.graph_module.recompile()
     return half
+
+
+def _hide_doubles(program: ExportedProgram) -> dict[torch.fx.Node, Any]:
+    """Call values of float64 integers, and return what they were.
+
+    ``cast_fp32_to_fp16`` takes every float for one of float32, and would drop the casts between them.
+    """
+    hidden = {}
+    for node in list(program.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            program.graph.erase_node(node)  # what export saw; it will be something else
+        elif _dtype(node) is torch.float64:
+            hidden[node] = node.meta["val"]
+            node.meta["val"] = node.meta["val"].to(torch.int64)
+    return hidden
 
 
 def _cast(graph: torch.fx.Graph, value: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:

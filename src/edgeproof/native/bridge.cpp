@@ -312,7 +312,8 @@ PYBIND11_MODULE(bridge, m) {
   // The runtime keeps a pointer to the backend for as long as the process lives.
   m.def("register_backend", [](const std::string& name, py::object object) {
     rt::runtime_init();
-    rt::register_pal(rt::PalImpl::create(log_to_stderr, "bridge.cpp"));
+    // Not by register_pal(), which warns of it on every program's standard error.
+    const_cast<rt::PalImpl*>(rt::get_pal_impl())->emit_log_message = log_to_stderr;
     auto* backend = new PythonBackend(name, std::move(object));
     return static_cast<int>(rt::register_backend({backend->name(), backend}));
   });

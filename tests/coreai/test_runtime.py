@@ -318,6 +318,146 @@ result = wrong
     assert wrong == []
 
 
+TWO_DELEGATES = """
+from executorch.backends.apple.coreai.partition.partitioner import do_not_delegate
+class KeepOut:
+    def __call__(self, graph_module):
+        from torch.fx.passes.infra.pass_base import PassResult
+        for node in graph_module.graph.nodes:
+            if "sin" in str(node.target):
+                do_not_delegate(node)
+        return PassResult(graph_module, True)
+class Sines(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)
+    def forward(self, x):
+        return self.other(self.one(x).sin())
+"""
+
+SHARED = """
+import threading, warnings
+torch.manual_seed(0)
+def wrong_of(calls, module):
+    wrong, gate = [], threading.Barrier(len(calls))
+    def work(seed, call):
+        given = torch.randn(4, 256, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            right = module(given)
+        gate.wait()
+        for n in range(100):
+            try:
+                [got] = call((given,))
+                if not torch.allclose(got, right, atol=1e-4):
+                    wrong.append(seed)
+            except RuntimeError as fault:
+                wrong.append(str(fault))
+    threads = [threading.Thread(target=work, args=item) for item in enumerate(calls)]
+    [t.start() for t in threads]; [t.join() for t in threads]
+    return wrong
+"""
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "[program.load_method('forward').execute] * 3",
+        "[module_.forward, module_.__call__, lambda v: module_.run_method('forward', v)]",
+    ],
+)
+@pytest.mark.parametrize("delegates", [1, 2])
+def test_threads_that_share_a_method_take_turns(
+    coreai_lab: Lab, calls: str, delegates: int
+) -> None:
+    """Its inputs and planned memory are one thread's at a time, and the delegate lets go of the lock."""
+    wrong, found = run(
+        coreai_lab,
+        TWO_DELEGATES
+        + SHARED
+        + f"""
+from executorch.extension.pybindings import portable_lib
+two = {delegates} == 2
+module = Sines() if two else torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256))
+passes = [*default_passes(), KeepOut()] if two else default_passes()
+edge = lower(torch.export.export(module.eval(), (torch.randn(4, 256),)), passes=passes)
+found = sum("call_delegate" in str(n.target) for n in edge.exported_program().graph.nodes)
+pte = edge.to_executorch().buffer
+program = Runtime.get().load_program(pte)
+module_ = portable_lib._load_for_executorch_from_buffer(pte)
+result = [wrong_of({calls}, module), found]
+""",
+    )
+    assert found == delegates
+    assert wrong == []
+
+
+def test_methods_of_one_program_take_turns(coreai_lab: Lab) -> None:
+    """ExecuTorch plans their memory in one place."""
+    wrong = run(
+        coreai_lab,
+        TWO_DELEGATES
+        + SHARED
+        + """
+module = Sines().eval()
+programs = {name: torch.export.export(module, (torch.randn(4, 256),)) for name in ("one", "other", "third")}
+edge = lower(programs, passes=[*default_passes(), KeepOut()])
+program = Runtime.get().load_program(edge.to_executorch().buffer)
+result = wrong_of([program.load_method(name).execute for name in programs], module)
+""",
+    )
+    assert wrong == []
+
+
+def test_methods_of_two_programs_are_answered_at_the_same_time(coreai_lab: Lab) -> None:
+    """Each waits in its delegate until the other is there too."""
+    answers = run(
+        coreai_lab,
+        """
+import threading
+from edgeproof.coreai.runtime import delegate
+module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+pte = lowered(module, (x,)).to_executorch().buffer
+programs = [Runtime.get().load_program(pte) for _ in range(2)]
+methods = [program.load_method("forward") for program in programs]
+both, real, answers = threading.Barrier(2), delegate.answer_of, []
+def meeting(ask):
+    both.wait(timeout=20)
+    return real(ask)
+delegate.answer_of = meeting
+threads = [threading.Thread(target=lambda m=m: answers.append(off(module, (x,), method=m))) for m in methods]
+[t.start() for t in threads]; [t.join() for t in threads]
+delegate.answer_of = real
+result = answers
+""",
+    )
+    assert len(answers) == 2
+    assert max(answers) < 1e-5
+
+
+def test_a_call_from_within_a_call_of_the_same_program_is_refused(coreai_lab: Lab) -> None:
+    said, worst = run(
+        coreai_lab,
+        """
+from edgeproof.coreai.runtime import delegate
+module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+method = loaded(module, (x,))
+real, said = delegate.answer_of, []
+def again(ask):
+    try:
+        method.execute((x,))
+    except RuntimeError as fault:
+        said.append(str(fault))
+    return real(ask)
+delegate.answer_of = again
+worst = off(module, (x,), method=method)
+delegate.answer_of = real
+result = [said, worst]
+""",
+    )
+    assert said == ["this program is in the middle of a call that this thread has made"]
+    assert worst < 1e-5
+
+
 def test_the_log_is_written_after_calls_that_ended_in_another_order_than_they_began(
     coreai_lab: Lab,
 ) -> None:
@@ -357,10 +497,11 @@ def test_after_an_interrupted_call_core_ai_keeps_its_memory_and_the_next_call_is
 import gc, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the test may run in the background
 from edgeproof.coreai.runtime import delegate
+gc.collect()
 module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
 method = loaded(module, (x,))
 method.execute((x,))
-[slot] = [o for o in gc.get_objects() if type(o) is delegate._Slot and o._shape == (2, 4)][-1:]
+[slot] = [o for o in gc.get_objects() if type(o) is delegate._Slot and o._shape == (2, 4)]
 before, real = slot._array, delegate.answer_of
 def interrupted(ask):
     raise KeyboardInterrupt

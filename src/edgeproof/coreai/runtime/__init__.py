@@ -6,6 +6,7 @@ import os
 import threading
 from pathlib import Path
 
+from edgeproof.coreai.runtime import turns
 from edgeproof.coreai.runtime.cache import Cache, CacheStats, cache_stats
 from edgeproof.coreai.runtime.delegate import Backend, default_folder
 from edgeproof.coreai.runtime.errors import DelegateError
@@ -28,6 +29,11 @@ def install_runtime(
     that are loaded already stay as they are. Does nothing else where a CoreAIBackend that is not ours is
     registered already, as in Apple's own builds.
 
+    It changes two things for the whole process. Calls of one program from several threads take turns
+    (``runtime.turns``). And ExecuTorch's log goes to the process's standard error, not through
+    ``sys.stderr``, where it would come back to a thread that has gone on: in the same form, which names
+    no level, and with the same levels left out, those that the wheel was built without.
+
     Raises ``edgeproof.native.build.NativeBuildError`` where the C++ half cannot be built.
     """
     global _backend
@@ -37,6 +43,7 @@ def install_runtime(
 
             build.installed_executorch()
             # The bindings bring the library that the bridge registers with.
+            from executorch.extension.pybindings import portable_lib
             from executorch.runtime import Runtime
 
             if Runtime.get().backend_registry.is_available(BACKEND):
@@ -45,6 +52,7 @@ def install_runtime(
             error = build.load("bridge").register_backend(BACKEND, backend)
             if error:
                 raise RuntimeError(f"ExecuTorch did not take {BACKEND}: error {error:#x}")
+            turns.install(portable_lib)
             _backend = backend
         if cache_dir is not None or cache_limit is not None:
             folder = _backend.cache.folder if cache_dir is None else Path(cache_dir).expanduser()

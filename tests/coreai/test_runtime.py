@@ -458,6 +458,88 @@ result = [said, worst]
     assert worst < 1e-5
 
 
+def test_two_calls_inside_one_delegate_both_fail(coreai_lab: Lab) -> None:
+    """As through bindings that are not the wheel's: the second has overwritten the first one's inputs."""
+    answers, worst, error = run(
+        coreai_lab,
+        """
+import threading
+from executorch.extension.pybindings import portable_lib
+from edgeproof.coreai.runtime import delegate
+module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+method = loaded(module, (x,))
+call = type(method._method).__call__.__wrapped__  # as it is without turns
+real, answers = delegate.answer_of, []
+def ask_again(ask):
+    if threading.current_thread() is threading.main_thread():
+        other = threading.Thread(target=once)
+        other.start(); other.join()
+    return real(ask)
+def once():
+    try:
+        call(method._method, (x,))
+        answers.append("answered")
+    except RuntimeError as fault:
+        answers.append(str(fault))
+delegate.answer_of = ask_again
+once()
+delegate.answer_of = real
+result = [answers, off(module, (x,), method=method), last_error()]
+""",
+    )
+    assert [("0x:2" in a or "0x2" in a) for a in answers] == [True, True], answers
+    assert worst < 1e-5
+    assert "two threads are inside one method at once" in error
+
+
+def test_memory_is_given_up_before_the_next_call_comes(coreai_lab: Lab) -> None:
+    held = run(
+        coreai_lab,
+        """
+import gc
+from edgeproof.coreai.runtime import delegate
+module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
+method = loaded(module, (x,))
+real, give_up, held = delegate.answer_of, delegate._Slot.give_up, []
+def failing(ask):
+    raise ValueError("no answer")
+def seen(slot):
+    held.append(any(d._lock.locked() for d in gc.get_objects() if type(d) is delegate.Delegate))
+    give_up(slot)
+delegate.answer_of, delegate._Slot.give_up = failing, seen
+try:
+    method.execute((x,))
+except RuntimeError:
+    pass
+delegate.answer_of, delegate._Slot.give_up = real, give_up
+result = held
+""",
+    )
+    assert held == [True]
+
+
+def test_first_loads_at_once_share_one_model(coreai_lab: Lab) -> None:
+    assert run(
+        coreai_lab,
+        """
+import threading, time
+from types import SimpleNamespace
+from edgeproof.coreai.runtime import delegate, options
+class Model: pass
+class Slow:
+    limit = 0
+    def load(self, *_):
+        time.sleep(0.2)
+        return Model()
+backend, models = delegate.Backend(Slow()), []
+wanted, asset = options.LoadOptions(share_model=True), SimpleNamespace(hash="a")
+threads = [threading.Thread(target=lambda: models.append(backend._model(asset, wanted))) for _ in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+result = [len(models), len(set(map(id, models)))]
+""",
+    ) == [4, 1]
+
+
 def test_the_log_is_written_after_calls_that_ended_in_another_order_than_they_began(
     coreai_lab: Lab,
 ) -> None:

@@ -55,6 +55,8 @@ class Backend:
         self.cache = cache
         self.last_error = ""
         self._shared: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        # One for all assets would make those that have nothing in common wait for each other.
+        self._sharing = tuple(threading.Lock() for _ in range(16))
 
     def init(
         self,
@@ -75,23 +77,32 @@ class Backend:
             raise
 
     def _model(self, asset: Asset, wanted: options.LoadOptions) -> Any:
-        if wanted.share_model and asset.hash in self._shared:
-            return self._shared[asset.hash]
+        if not wanted.share_model:
+            return self._loaded(asset, wanted)
+        with self._sharing[hash(asset.hash) % len(self._sharing)]:
+            model = self._shared.get(asset.hash)
+            if model is None:
+                model = self._shared[asset.hash] = self._loaded(asset, wanted)
+            return model
+
+    def _loaded(self, asset: Asset, wanted: options.LoadOptions) -> Any:
         cache = self.cache
         if wanted.cache_dir is not None:
             cache = Cache(wanted.cache_dir, limit=self.cache.limit)
         from edgeproof.coreai.runtime import specialize
 
-        model = cache.load(
+        return cache.load(
             asset.hash, lambda folder: specialize.make(asset, folder), specialize.load
         )
-        if wanted.share_model:
-            self._shared[asset.hash] = model
-        return model
 
 
 class Delegate:
-    """One loaded delegate. Calls from several threads are answered one after the other."""
+    """One loaded delegate, of one method. Its calls come one after the other.
+
+    ExecuTorch's methods are for one thread at a time: the Python bindings' calls take turns
+    (``edgeproof.coreai.runtime.turns``), callers of the C++ API see to it. Where two calls are inside all
+    the same, the second has overwritten what the first was given: both fail, neither is answered wrong.
+    """
 
     def __init__(self, model: Any, asset: Asset, backend: Backend) -> None:
         self._backend = backend
@@ -109,6 +120,7 @@ class Delegate:
         }
         self._results = {state.name: state.result for state in interface.states}
         self._lock = threading.Lock()
+        self._crossed = False
 
     @property
     def input_count(self) -> int:
@@ -139,25 +151,41 @@ class Delegate:
         that is no tensor. The bridge gives a returned output's tensor its sizes, and writes it.
         """
         try:
-            with self._lock:
-                given = dict(self._states)
-                for slot, value in zip(self._slots, inputs, strict=True):
-                    given[slot.tensor.name] = slot.filled(value)
-                answers = answer_of(lambda: self._function._function(inputs=given, state={}))
-                left = self._hand_over(answers, outputs)
-                for name, result in self._results.items():
-                    self._states[name] = answers[result]
-            return left
+            if not self._lock.acquire(blocking=False):
+                self._crossed = True
+                raise _crossing()
+            try:
+                return self._answer(inputs, outputs)
+            finally:
+                self._lock.release()
         except BaseException as fault:
             self._backend.last_error = str(fault) or type(fault).__name__
             if isinstance(fault, KeyboardInterrupt):
                 # The bindings make an error code of it. Not at once: what they still write to Python's
                 # streams must not be interrupted, C++ ends the process when it is.
                 threading.Timer(_BINDINGS_SECONDS, _thread.interrupt_main).start()
+            raise
+
+    def _answer(
+        self, inputs: Sequence[tuple[str, _Array]], outputs: Sequence[tuple[str, _Array]]
+    ) -> list[_Array | None]:
+        self._crossed = False
+        try:
+            given = dict(self._states)
+            for slot, value in zip(self._slots, inputs, strict=True):
+                given[slot.tensor.name] = slot.filled(value)
+            answers = answer_of(lambda: self._function._function(inputs=given, state={}))
+            left = self._hand_over(answers, outputs)
+            if self._crossed:
+                raise _crossing()
+            for name, result in self._results.items():
+                self._states[name] = answers[result]
+        except BaseException:
             for slot in self._slots:
                 # Interrupted, Core AI may still be reading what the next call would write to.
                 slot.give_up()
             raise
+        return left
 
     def _hand_over(
         self, answers: Mapping[str, Any], outputs: Sequence[tuple[str, _Array]]
@@ -178,6 +206,15 @@ class Delegate:
             else:
                 left.append(answer)
         return left
+
+
+def _crossing() -> DelegateError:
+    return DelegateError(
+        "two threads are inside one method at once, and the later call has overwritten what the earlier "
+        "one was given",
+        mend="let calls of one method take turns, or load the program once for each thread",
+        code=Code.INVALID_STATE,
+    )
 
 
 class _Slot:

@@ -11,6 +11,7 @@ class Code(IntEnum):
     """Values of ``executorch::runtime::Error`` (runtime/core/error.h)."""
 
     INTERNAL = 0x01
+    INVALID_STATE = 0x02
     NOT_SUPPORTED = 0x10
     INVALID_ARGUMENT = 0x12
     NOT_FOUND = 0x20

@@ -1,4 +1,4 @@
-"""Calls of one program from several threads take turns, as they do without a delegate that lets go of the GIL.
+"""Calls of one program from several threads take turns, as without a delegate that lets go of the GIL.
 
 ExecuTorch's Method is for one thread at a time, and so is the memory its planner lays out, which methods of
 one program share. The wheel's bindings hold the interpreter's lock throughout a call, which kept Python

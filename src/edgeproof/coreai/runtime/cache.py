@@ -3,12 +3,17 @@
 An entry is a folder named by what it was made of: the asset's hash, the version of Core AI, the machine. It
 is written beside its place and moved there, so that it is seen whole or not at all, by any number of
 threads and processes. The checksums of its files lie in it: an entry that was cut short or changed is made
-anew. When the entries outgrow the limit those go that were not used for longest.
+anew. When the entries outgrow the limit those go that were not used for longest and that no one is loading.
+
+What is made is loaded before it is moved to its place, so that whoever made it has it whatever becomes of the
+entry. Whoever finds one holds a shared lock on its folder while loading; one that is gone by then is made.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +23,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -34,7 +39,9 @@ _ENTRY = "entry.json"
 _LAYOUT = "1"
 _TEMPORARY = ".tmp-"
 _STALE_SECONDS = 24 * 3600
-_TRIES = 3
+_LOCK = ".lock-"
+# What reading finds in place of a file that is not what it was; of other errors the entry is not to blame.
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
 _CHUNK = 2**20
 _Model = TypeVar("_Model")
 
@@ -43,8 +50,9 @@ _Model = TypeVar("_Model")
 class CacheStats:
     """What happened in this process since it started, over all cache folders.
 
-    ``hits`` and ``misses`` add up to the models that were loaded from a cache; a ``damaged`` entry is one
-    of the misses. ``evicted`` entries were removed to keep to the limit.
+    ``hits`` and ``misses`` add up to the models that were loaded from a cache; a ``damaged`` entry, one
+    that was cut short or changed, is one of the misses. ``evicted`` entries were removed to keep to the
+    limit.
     """
 
     hits: int = 0
@@ -96,76 +104,65 @@ class Cache:
         ``DelegateError`` when the folder cannot be written to; what ``make`` raises is passed on.
         """
         entry = self.folder / entry_key(asset_hash)
-        damaged = made = False
-        for last in (False,) * (_TRIES - 1) + (True,):
-            if _is_whole(entry):
-                try:
-                    model = load(entry / MODEL)
-                except Exception:
-                    # Its bytes are right and yet it does not load: if making it anew does not
-                    # help either, that is what the caller has to know.
-                    if made and (last or _is_whole(entry)):
-                        raise
-                    damaged = True
-                    self._discard(entry)
-                else:
-                    with contextlib.suppress(OSError):
-                        os.utime(entry)
-                    _count(misses=1, damaged=int(damaged)) if made else _count(hits=1)
-                    return model
-            elif entry.exists():
-                damaged = True
-            made = self._add(entry, make) or made
-        raise DelegateError(
-            f"the cache entry {entry} vanishes or changes as soon as it is made",
-            mend="something else cleans that folder: name another one with coreai_cache_dir",
-            code=Code.ACCESS_FAILED,
-        )
-
-    def _add(self, entry: Path, make: Callable[[Path], None]) -> bool:
-        """Make the entry if no one else has by the time it is our turn; whether it was us."""
-        try:
+        with contextlib.suppress(_NotThereError):
+            return _loaded(entry, load)
+        with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / f".{entry.name}.lock"):
-                if _is_whole(entry):
-                    return False
-                self._discard(entry)
-                made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.folder))
-                try:
-                    (made / MODEL).mkdir()
-                    make(made / MODEL)
-                    _describe(made)
-                    made.rename(entry)
-                finally:
-                    shutil.rmtree(made, ignore_errors=True)
+            # Of a few names, whatever number of assets come by: a lock's file cannot be removed safely.
+            making = FileLock(self.folder / f"{_LOCK}{entry.name[0]}")
+            making.acquire()
+        try:
+            try:
+                return _loaded(entry, load)
+            except _NotThereError as why:
+                damaged = why.damaged
+            model = self._add(entry, make, load)
+        finally:
+            making.release()
+        _count(misses=1, damaged=int(damaged))
+        with self._writing():
             self._evict(keep=entry)
+        return model
+
+    def _add(
+        self, entry: Path, make: Callable[[Path], None], load: Callable[[Path], _Model]
+    ) -> _Model:
+        """Make the entry, load it, and put it in the place of one that is damaged, if any."""
+        with self._writing():
+            made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.folder))
+        try:
+            with self._writing():
+                (made / MODEL).mkdir()
+                make(made / MODEL)
+                _describe(made)
+            model = load(made / MODEL)
+            with self._writing():
+                _discard(entry)
+                made.rename(entry)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return model
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as fault:
             raise DelegateError(
                 f"the cache folder {self.folder} cannot be written to: {fault}",
                 mend="free space there, or name another folder with coreai_cache_dir",
                 code=Code.ACCESS_FAILED,
             ) from fault
-        return True
-
-    def _discard(self, entry: Path) -> None:
-        """Take an entry away at once, so that no one sees it half removed."""
-        with contextlib.suppress(OSError):
-            aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.folder))
-            try:
-                entry.rename(aside / "entry")
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
 
     def _evict(self, *, keep: Path) -> None:
-        with contextlib.suppress(Timeout), FileLock(self.folder / ".evict.lock", timeout=0):
+        with contextlib.suppress(Timeout), FileLock(self.folder / f"{_LOCK}evict", timeout=0):
             self._remove_stale()
             entries = sorted(_entries(self.folder), key=lambda found: found[0])
             size = sum(found[1] for found in entries)
             for _, bytes_, entry in entries:
                 if size <= self.limit:
                     break
-                if entry != keep:
-                    self._discard(entry)
+                if entry != keep and _discard_unused(entry):
                     size -= bytes_
                     _count(evicted=1)
 
@@ -175,6 +172,91 @@ class Cache:
             with contextlib.suppress(OSError):
                 if time.time() - left.stat().st_mtime > _STALE_SECONDS:
                     shutil.rmtree(left, ignore_errors=True)
+
+
+def clear(folder: Path) -> None:
+    """Take all entries of a cache away, each at once, as happens to them when the limit is reached.
+
+    Those that are being loaded stay. Whoever asks for one that is gone makes it anew.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for _, _, entry in _entries(folder):
+            _discard_unused(entry)
+
+
+class _NotThereError(Exception):
+    """There is no entry that could be loaded; whether there was one that is ``damaged``."""
+
+    def __init__(self, *, damaged: bool) -> None:
+        super().__init__()
+        self.damaged = damaged
+
+
+def _loaded(entry: Path, load: Callable[[Path], _Model]) -> _Model:
+    """The model of an entry, which no one evicts meanwhile. Raises ``_NotThereError``."""
+    try:
+        folder = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as fault:
+        if fault.errno not in _MISSING:
+            raise
+        raise _NotThereError(damaged=fault.errno != errno.ENOENT) from fault
+    try:
+        with contextlib.suppress(OSError):  # not every file system has locks; it is right without
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        if not _is_whole(entry):
+            raise _NotThereError(damaged=_is_at(entry, folder))
+        try:
+            model = load(entry / MODEL)
+        except (OSError, MemoryError) as fault:
+            if _is_at(entry, folder):
+                raise  # of the process or the machine: the entry is as it was written
+            raise _NotThereError(damaged=False) from fault
+        except Exception as fault:
+            # It could be loaded when it was made. If it cannot be made anew either, it stays.
+            raise _NotThereError(damaged=_is_at(entry, folder)) from fault
+        with contextlib.suppress(OSError):
+            os.utime(entry)
+    finally:
+        os.close(folder)
+    _count(hits=1)
+    return model
+
+
+def _is_at(entry: Path, folder: int) -> bool:
+    """Whether the entry is still the folder that was opened, and not gone or another."""
+    try:
+        return os.path.samestat(entry.stat(), os.fstat(folder))
+    except OSError:
+        return False
+
+
+def _discard(entry: Path) -> bool:
+    """Take an entry away at once, so that no one sees it half removed; whether it was there."""
+    with contextlib.suppress(OSError):
+        aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=entry.parent))
+        try:
+            entry.rename(aside / "entry")
+            return True
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return False
+
+
+def _discard_unused(entry: Path) -> bool:
+    """Take an entry away unless someone is loading it; whether it was taken."""
+    try:
+        folder = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return _is_at(entry, folder) and _discard(entry)
+    finally:
+        os.close(folder)
 
 
 def _entries(folder: Path) -> list[tuple[float, int, Path]]:
@@ -204,7 +286,11 @@ def _is_whole(entry: Path) -> bool:
         return bool(files) and all(
             _checksum(entry / name) == checksum for name, checksum in files.items()
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except OSError as fault:
+        if fault.errno in _MISSING:
+            return False
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -63,6 +63,25 @@ def test_many_ask_at_once_and_one_builds(coreai_lab: Lab, tmp_path: Path) -> Non
     assert [p.name for p in Path(path).parent.iterdir() if p.name.startswith(".tmp")] == []
 
 
+def test_a_compiler_of_several_words(coreai_lab: Lab, tmp_path: Path) -> None:
+    """As ``ccache g++``, with flags, and with a blank in its path."""
+    folder = tmp_path / "some tools"
+    folder.mkdir()
+    launcher = folder / "launcher"
+    launcher.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/seen"\nexec "$@"\n')
+    launcher.chmod(0o755)
+    built = ask(
+        coreai_lab, BUILD, tmp_path / "cache", CXX=f"'{launcher}' c++ -DSOME='a b' -fno-such-flag"
+    )
+    command = built.stderr.split("the command was: ")[1]
+    assert command.startswith(f"'{launcher}' c++ '-DSOME=a b' -fno-such-flag ")
+    built = ask(coreai_lab, BUILD, tmp_path / "cache", CXX=f"'{launcher}' c++ -O0")
+    assert Path(built.stdout.strip()).is_file(), built.stderr
+    assert "c++ -O0 " in (tmp_path / "seen").read_text()
+    said = ask(coreai_lab, BUILD, tmp_path / "cache", CXX="c++ 'half").stderr
+    assert "$CXX cannot be read as a command: No closing quotation" in said
+
+
 def test_no_compiler(coreai_lab: Lab, tmp_path: Path) -> None:
     said = ask(coreai_lab, BUILD, tmp_path / "cache", PATH=str(tmp_path)).stderr
     assert "a C++ compiler is needed and none of c++, g++, clang++ was found" in said

@@ -12,6 +12,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -162,13 +163,19 @@ def build(name: str) -> Path:
     return target
 
 
-def _compiler() -> str:
-    named = os.environ.get("CXX", "").split()
+def _compiler() -> tuple[str, ...]:
+    """The compiler and what $CXX gives it as arguments: ``ccache g++``, or flags."""
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as fault:
+        raise NativeBuildError(
+            f"$CXX cannot be read as a command: {fault}", mend="quote it as for a shell"
+        ) from fault
     candidates = named[:1] or _COMPILERS
     for candidate in candidates:
         found = shutil.which(candidate)
         if found:
-            return found
+            return (found, *named[1:])
     what = (
         f"{named[0]!r}, which $CXX names, was not found"
         if named
@@ -181,13 +188,13 @@ def _compiler() -> str:
     )
 
 
-def _version(compiler: str) -> str:
+def _version(compiler: Sequence[str]) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         asked = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, timeout=30, check=False
+            [*compiler, "--version"], capture_output=True, text=True, timeout=30, check=False
         )
-        return f"{compiler} {asked.stdout}"
-    return compiler
+        return f"{shlex.join(compiler)} {asked.stdout}"
+    return shlex.join(compiler)
 
 
 def _arguments(executorch: Executorch) -> Sequence[str]:
@@ -238,24 +245,28 @@ def _torch_headers() -> Path:
 
 
 def _compile(
-    compiler: str, arguments: Sequence[str], source: Path, target: Path, executorch: Executorch
+    compiler: Sequence[str],
+    arguments: Sequence[str],
+    source: Path,
+    target: Path,
+    executorch: Executorch,
 ) -> None:
     made = Path(tempfile.mkdtemp(prefix=".tmp-", dir=target.parent))
     try:
         out = made / target.name
         # Libraries after what needs them: linkers read from left to right.
-        command = [compiler, str(source), "-o", str(out), *arguments]
+        command = [*compiler, str(source), "-o", str(out), *arguments]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as fault:
-            raise NativeBuildError(f"{compiler} did not finish: {fault}") from fault
+            raise NativeBuildError(f"{shlex.join(compiler)} did not finish: {fault}") from fault
         if done.returncode != 0 or not out.is_file():
             said = "\n".join(done.stderr.strip().splitlines()[:30]) or f"exit {done.returncode}"
             raise NativeBuildError(
                 f"{source.name} does not build against the executorch in {executorch.package}:\n{said}",
-                mend=f"the command was: {' '.join(command)}",
+                mend=f"the command was: {shlex.join(command)}",
             )
         out.replace(target)
     finally:

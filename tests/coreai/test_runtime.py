@@ -540,6 +540,54 @@ result = [len(models), len(set(map(id, models)))]
     ) == [4, 1]
 
 
+def test_what_the_bridge_cannot_hand_over_is_said(coreai_lab: Lab) -> None:
+    """A program that was put together by hand, with a dtype that no partitioner lets through."""
+    error, said = run(
+        coreai_lab,
+        """
+from executorch.exir import ExecutorchBackendConfig
+from executorch.exir.program._program import serialize_for_executorch
+from executorch.exir.scalar_type import ScalarType
+made = lowered(torch.nn.ReLU(), (torch.randn(2, 4),)).to_executorch()
+plan = made.executorch_program.execution_plan[0]
+plan.values[plan.inputs[0]].val.scalar_type = ScalarType.COMPLEX32
+pte, _ = serialize_for_executorch(
+    made._emitter_output, ExecutorchBackendConfig(), made._data_serializer, made._named_data
+)
+program = Runtime.get().load_program(bytes(pte))
+try:
+    program.load_method("forward").execute((torch.zeros(2, 4, dtype=torch.complex32),))
+    result = ["ran", ""]
+except RuntimeError as fault:
+    result = [str(fault), last_error()]
+""",
+    )
+    assert "0x12" in error
+    assert said == "a tensor of ExecuTorch's dtype number 8, which cannot be handed over"
+
+
+def test_a_fault_of_the_bridge_at_load_is_an_error_and_not_the_end_of_the_process(
+    coreai_lab: Lab,
+) -> None:
+    error, said = run(
+        coreai_lab,
+        """
+from edgeproof.coreai.runtime import delegate
+pte = lowered(torch.nn.ReLU(), (torch.randn(2, 4),)).to_executorch().buffer
+real = delegate.Delegate.input_count
+delegate.Delegate.input_count = property(lambda self: "two")  # what C++ cannot cast
+try:
+    Runtime.get().load_program(pte).load_method("forward")
+    result = ["loaded", ""]
+except RuntimeError as fault:
+    result = [str(fault), last_error()]
+delegate.Delegate.input_count = real
+""",
+    )
+    assert "error: 0x:1" in error
+    assert "cast" in said
+
+
 def test_the_log_is_written_after_calls_that_ended_in_another_order_than_they_began(
     coreai_lab: Lab,
 ) -> None:

@@ -26,6 +26,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -145,7 +146,7 @@ py::object value_of(const rt::EValue& value) {
     if (dtype.name == nullptr) {
       throw py::type_error(
           "a tensor of ExecuTorch's dtype number " +
-          std::to_string(static_cast<int>(tensor.scalar_type())));
+          std::to_string(static_cast<int>(tensor.scalar_type())) + ", which cannot be handed over");
     }
     return py::make_tuple(dtype.name, view_of(tensor, dtype.numpy));
   }
@@ -227,6 +228,8 @@ class PythonBackend final : public rt::BackendInterface {
       return static_cast<rt::DelegateHandle*>(handle.release());
     } catch (py::error_already_set& raised) {
       return log_and_convert(raised, name(), rt::Error::DelegateInvalidCompatibility);
+    } catch (const std::exception& raised) {
+      return log_and_tell(raised, rt::Error::Internal);
     }
   }
 
@@ -239,8 +242,9 @@ class PythonBackend final : public rt::BackendInterface {
     OwnStreams streams;
     try {
       if (values.size() < handle->inputs) {
-        ET_LOG(Error, "%s: called with %zu values, the delegate has %zu inputs", name(), values.size(), handle->inputs);
-        return rt::Error::InvalidArgument;
+        throw py::value_error(
+            "called with " + std::to_string(values.size()) + " values, the delegate has " +
+            std::to_string(handle->inputs) + " inputs");
       }
       py::list inputs(handle->inputs), outputs(values.size() - handle->inputs);
       for (size_t i = 0; i < values.size(); ++i) {
@@ -263,8 +267,7 @@ class PythonBackend final : public rt::BackendInterface {
     } catch (py::error_already_set& raised) {
       return log_and_convert(raised, name(), rt::Error::Internal);
     } catch (const std::exception& raised) {
-      ET_LOG(Error, "%s: %s", name(), raised.what());
-      return rt::Error::InvalidArgument;
+      return log_and_tell(raised, rt::Error::InvalidArgument);
     }
   }
 
@@ -277,18 +280,29 @@ class PythonBackend final : public rt::BackendInterface {
   }
 
  private:
+  // What went wrong on this side of the boundary: nothing may be thrown through ExecuTorch's frames, which
+  // are built without exceptions.
+  rt::Error log_and_tell(const std::exception& raised, rt::Error code) const {
+    ET_LOG(Error, "%s: %s", name(), raised.what());
+    try {
+      object_.attr("last_error") = raised.what();
+    } catch (const std::exception&) {
+      PyErr_Clear();
+    }
+    return code;
+  }
+
   rt::Error resize_and_write(Tensor tensor, py::handle answer, size_t index) const {
     py::array array = py::reinterpret_borrow<py::array>(answer);
     std::vector<SizesType> sizes(array.shape(), array.shape() + array.ndim());
     rt::Error error = rt::resize_tensor(tensor, {sizes.data(), sizes.size()});
     if (error != rt::Error::Ok) {
-      ET_LOG(
-          Error,
-          "%s: output %zu is of shape %s, the program has planned less room for it",
-          name(),
-          index,
-          py::str(py::tuple(array.attr("shape"))).cast<std::string>().c_str());
-      return error;
+      const std::string shape = py::str(py::tuple(array.attr("shape")));
+      return log_and_tell(
+          std::runtime_error(
+              "output " + std::to_string(index) + " is of shape " + shape +
+              ", the program has planned less room for it"),
+          error);
     }
     py::array target = view_of(tensor, dtype_of(tensor.scalar_type()).numpy);
     py::module_::import("numpy").attr("copyto")(target, array);

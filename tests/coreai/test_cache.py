@@ -357,24 +357,41 @@ result = sorted(p.name for p in folder.iterdir() if p.name.startswith(".tmp"))
     ) == [".tmp-new"]
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(coreai_lab: Lab, tmp_path: Path) -> None:
-    """A process that may write small files alone stands for it: writing fails in the middle of a model."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_disk_is_named_and_leaves_nothing(coreai_lab: Lab, late: bool) -> None:
+    """A process that may write small files alone stands for it: writing fails in the middle of a model.
+
+    When the asset is written, or ``late``, in Core AI itself.
+    """
     python = coreai_lab.run("import sys; result = sys.executable")
     code = (
         LOADING
+        + f"late = {late}\n"
         + """
 import resource, signal
+from edgeproof.coreai.runtime import asset
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 module, x = torch.nn.Linear(400, 500).eval(), torch.randn(2, 400)
 pte = lowered(module, (x,)).to_executorch().buffer
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+def fill():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+write_to = asset.Asset.write_to
+def and_fill(*args):
+    path = write_to(*args)
+    fill()
+    return path
+if late:
+    asset.Asset.write_to = and_fill
+else:
+    fill()
 try:
     Runtime.get().load_program(pte).load_method("forward")
     result = ["loaded"]
 except RuntimeError as fault:
     result = [str(fault)]
 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+asset.Asset.write_to = write_to
 result += [last_error(), [p.name for p in folder.iterdir() if not p.name.startswith(".lock")], counted()]
 print(json.dumps(result))
 """

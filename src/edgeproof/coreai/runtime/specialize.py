@@ -6,6 +6,8 @@ compiled to its executable form. How that is made is in ``coreai.authoring.AIMod
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,11 @@ def make(asset: Asset, folder: Path) -> None:
         except OSError:
             raise
         except Exception as fault:
-            raise _not_taken(asset, fault) from fault
+            full = _full_disk(fault)
+            if full is not None:
+                raise full from fault
+            # After the first line it is the whole program.
+            raise _not_taken(asset, str(fault).partition("\n")[0]) from fault
     if not (folder / _PROGRAM).is_file():
         raise _not_taken(asset, "it wrote nothing")
 
@@ -48,6 +54,14 @@ def load(folder: Path) -> Any:
     from coreai.runtime import AIModel
 
     return answer_of(lambda: AIModel.load(folder))
+
+
+def _full_disk(fault: Exception) -> OSError | None:
+    """What Core AI says of a file it could not write, as the error that it was."""
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number) in str(fault):
+            return OSError(number, os.strerror(number))
+    return None
 
 
 def _not_taken(asset: Asset, why: object) -> DelegateError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from edgeproof.coreai.lowering import lower, lower_released
 from edgeproof.coreai.precision import PRECISIONS, QUANTIZED, quantize, to_half
-from edgeproof.coreai.runtime import install_runtime, last_error
+from edgeproof.coreai.runtime import cache_at, last_error
 from edgeproof.errors import UsageError
 
 
@@ -83,7 +85,10 @@ class CoreAILower(ToEdgeTransformAndLower):  # type: ignore[misc]
 
 
 class CoreAISerialize(Serialize):  # type: ignore[misc]
-    """Runs the program through ExecuTorch's runtime with our delegate, on a cache of its own."""
+    """Runs the program through ExecuTorch's runtime with our delegate.
+
+    Specialized models go to ``cache_dir``, or to a folder that is new for each run and gone after it.
+    """
 
     def __init__(self, cache_dir: str | Path | None = None) -> None:
         super().__init__()
@@ -94,22 +99,27 @@ class CoreAISerialize(Serialize):  # type: ignore[misc]
 
         The delegate says why it failed, the bindings pass on a number: the error raised has both.
         """
-        install_runtime(cache_dir=self.cache_dir)
-        before = last_error()
-        try:
-            return super().run_artifact(inputs)
-        except RuntimeError as fault:
-            said = last_error()
-            if said == before:
-                raise
-            raise RuntimeError(f"{fault}: {said}") from fault
+        with contextlib.ExitStack() as own:
+            folder = self.cache_dir or own.enter_context(
+                tempfile.TemporaryDirectory(prefix="edgeproof-coreai-", ignore_cleanup_errors=True)
+            )
+            own.enter_context(cache_at(folder))
+            before = last_error()
+            try:
+                return super().run_artifact(inputs)
+            except RuntimeError as fault:
+                said = last_error()
+                if said == before:
+                    raise
+                raise RuntimeError(f"{fault}: {said}") from fault
 
 
 class CoreAITester(Tester):  # type: ignore[misc]
     """Takes a module through the harness's stages to Core AI's answers.
 
     ``precision`` is ``fp32``, ``fp16``, or a mode of ``QUANTIZED``; ``cache_dir`` where this tester's
-    specialized models go. With ``released`` it lowers with the executorch wheel's own Core AI backend.
+    specialized models go, unless given a folder of each run's own. With ``released`` it lowers with the
+    executorch wheel's own Core AI backend.
     """
 
     def __init__(

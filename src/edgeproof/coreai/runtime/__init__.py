@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from edgeproof.coreai.runtime import turns
@@ -11,7 +13,14 @@ from edgeproof.coreai.runtime.cache import Cache, CacheStats, cache_stats
 from edgeproof.coreai.runtime.delegate import Backend, default_folder
 from edgeproof.coreai.runtime.errors import DelegateError
 
-__all__ = ["CacheStats", "DelegateError", "cache_stats", "install_runtime", "last_error"]
+__all__ = [
+    "CacheStats",
+    "DelegateError",
+    "cache_at",
+    "cache_stats",
+    "install_runtime",
+    "last_error",
+]
 
 BACKEND = "CoreAIBackend"
 _lock = threading.Lock()
@@ -58,6 +67,19 @@ def install_runtime(
             folder = _backend.cache.folder if cache_dir is None else Path(cache_dir).expanduser()
             limit = _backend.cache.limit if cache_limit is None else cache_limit
             _backend.cache = Cache(folder.absolute(), limit=limit)
+
+
+@contextlib.contextmanager
+def cache_at(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep specialized models in ``folder`` meanwhile, and then where they were kept before."""
+    install_runtime()
+    before = _backend.cache if _backend is not None else None
+    install_runtime(cache_dir=folder)
+    try:
+        yield
+    finally:
+        if _backend is not None and before is not None:
+            _backend.cache = before
 
 
 def last_error() -> str:

@@ -687,7 +687,7 @@ def test_a_manifest_that_names_other_files_is_refused_at_load(coreai_lab: Lab) -
         BROKEN + 'result = refused(pte.replace(b"aimodel/main.hash\\"", b"aimodel/main.hush\\""))',
     )
     assert error != "loaded"
-    assert "the program does not hold coreai/" in said
+    assert "does not say any more what its digest was made of" in said
 
 
 @pytest.mark.parametrize(
@@ -696,14 +696,19 @@ def test_a_manifest_that_names_other_files_is_refused_at_load(coreai_lab: Lab) -
         ("manifest.pop('hash')", "names no hash or no files"),
         ("manifest.update(files=[])", "names no hash or no files"),
         ("manifest.update(files=['../x'])", "'../x' is no name of a file"),
+        ("manifest['files'].append('states/0.bin')", "the program does not hold coreai/"),
         ("manifest.update(files=['/x'])", "'/x' is no name of a file"),
         ("manifest.update(files=['other/main.mlirb'])", "names no file of model.aimodel"),
         ("manifest.update(packaging='sidecar')", "packaged as 'sidecar'"),
         ("manifest.update(packaging='aot_compiled_inline')", "packaged as 'aot_compiled_inline'"),
         ("manifest.update(edgeproof={})", "lacks"),
         ("manifest = []", "no JSON object"),
-        ("manifest['edgeproof']['inputs'][0].update(dtype='int64')", "input 'input_1' is int64"),
-        ("manifest['edgeproof']['inputs'][0].update(name='nobody')", "its manifest names nobody"),
+        ("ours['inputs'][0].update(dtype='int64')", "input 'input_1' is int64"),
+        ("ours['inputs'][0].update(name='nobody')", "its manifest names nobody"),
+        ("ours['inputs'][0].update(dtype='int32')", "is float32 of shape (2, 40) in the asset"),
+        ("ours['inputs'][0].update(shape=[2, 41])", "its manifest says float32 of (2, 41)"),
+        ("ours['inputs'][0].update(shape=[80])", "its manifest says float32 of (80)"),
+        ("ours['outputs'][0].update(dtype='int32')", "is float32 of shape (2, 50) in the asset"),
     ],
 )
 def test_a_manifest_that_is_wrong(coreai_lab: Lab, change: str, says: str) -> None:
@@ -718,7 +723,11 @@ from pathlib import Path
 store = part.named_data_store_output
 held = {{k: store.buffers[e.buffer_index] for k, e in store.pte_data.items()}}
 manifest = json.loads(part.processed_bytes)
+ours = manifest["edgeproof"]
 {change}
+from edgeproof.coreai.runtime import asset
+if manifest:
+    manifest = asset.signed(manifest)  # else its digest would say all there is to say
 backend = Backend(Cache(Path(tempfile.mkdtemp())))
 try:
     backend.init(json.dumps(manifest).encode(), {{}}, held.__getitem__, {{}}, "forward")
@@ -728,6 +737,49 @@ except Exception as fault:
 """,
     )
     assert says in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ours['inputs'].reverse()",
+        "ours['inputs'][0].update(dtype='int32')",
+        "ours['inputs'][0].update(shape=[[0, None], 3])",
+        "ours['outputs'][0].update(name='other')",
+        "ours['states'].append({'name': 'a', 'result': 'b', 'initial': 'c'})",
+        "ours.pop('digest')",
+        "ours.update(digest='0' * 64)",
+        "manifest.update(edgeproof=[])",
+        "manifest.update(path='elsewhere')",
+        "manifest.pop('edgeproof')",
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused_at_load(coreai_lab: Lab, change: str) -> None:
+    """Two inputs of one shape in the other order compute y - x for x - y, say."""
+    said, unchanged = run(
+        coreai_lab,
+        f"""
+from edgeproof.coreai.runtime import asset
+from edgeproof.flows.delegates import delegates
+[part] = delegates(lowered(Fn(lambda x, y: x - y), (torch.ones(2, 3), torch.ones(2, 3))))
+store = part.named_data_store_output
+held = {{k: store.buffers[e.buffer_index] for k, e in store.pte_data.items()}}
+manifest = json.loads(part.processed_bytes)
+result = [asset.read(json.dumps(manifest, indent=3).encode(), held.__getitem__).hash == manifest["hash"]]
+ours = manifest["edgeproof"]
+{change}
+try:
+    asset.read(json.dumps(manifest).encode(), held.__getitem__)
+    result = ["loaded", *result]
+except Exception as fault:
+    result = [str(fault), *result]
+""",
+    )
+    assert unchanged
+    if "pop('edgeproof')" in change:
+        assert "are not those it was made with" in said
+    else:
+        assert "does not say any more what its digest was made of" in said
 
 
 @pytest.mark.parametrize(

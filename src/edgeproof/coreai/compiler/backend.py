@@ -24,7 +24,7 @@ from torch.export.exported_program import ExportedProgram
 from edgeproof.coreai.compiler import bundle
 from edgeproof.coreai.compiler.convert import convert
 from edgeproof.coreai.compiler.interface import check_interface, describe
-from edgeproof.coreai.runtime.asset import OURS
+from edgeproof.coreai.runtime.asset import OURS, signed
 
 SPEC = "edgeproof_coreai"
 _KEYS = released.COMPILE_SPEC_KEYS
@@ -56,7 +56,7 @@ class CoreAIBackend(BackendDetails):  # type: ignore[misc]
         minimum_os = released._min_os_version(compile_specs)
         with tempfile.TemporaryDirectory(prefix="edgeproof-") as folder:
             asset_hash = bundle.write(Path(folder), program, edge_program, interface, minimum_os)
-            return released._deliver(
+            delivered = released._deliver(
                 Path(folder),
                 asset_hash,
                 _packaging(specs),
@@ -67,6 +67,9 @@ class CoreAIBackend(BackendDetails):  # type: ignore[misc]
                 },
                 _sidecar_folder(specs),
             )
+            manifest = signed(json.loads(delivered.processed_bytes))
+            delivered.processed_bytes = json.dumps(manifest).encode()
+            return delivered
 
 
 def _packaging(specs: Mapping[str, bytes]) -> Any:

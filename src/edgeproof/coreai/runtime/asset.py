@@ -2,7 +2,7 @@
 
 The manifest is the JSON in a delegate's ``processed_bytes``. Its fields ``packaging``, ``hash``, ``path``
 and ``files`` are those of executorch's own Core AI backend; ours adds ``edgeproof``, with what its runtime
-has to know beyond that (``edgeproof.coreai.compiler.interface``).
+has to know beyond that (``edgeproof.coreai.compiler.interface``), and a digest of the manifest itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ReadNamedData = Callable[[str], Any]
 
 BUNDLE = "model.aimodel"
 OURS = "edgeproof"
+_DIGEST = "digest"
 
 
 def key_of(asset_hash: str, name: str) -> str:
@@ -39,6 +40,22 @@ def bundle_hash(files: Mapping[str, Any]) -> str:
         digest.update(f"{len(name.encode())}:{name}{content.nbytes}:".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def signed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest with its digest in it, in the part that is ours and that others do not look at.
+
+    The hash of the files does not cover in which order inputs are given, say, and a change there computes
+    something else without an error.
+    """
+    return {**manifest, OURS: {**manifest[OURS], _DIGEST: _digest(manifest)}}
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """The SHA-256 of all that a manifest says, the digest aside, however it is laid out as JSON."""
+    ours = {name: value for name, value in manifest[OURS].items() if name != _DIGEST}
+    text = json.dumps({**manifest, OURS: ours}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +178,9 @@ def _manifest(processed: bytes) -> dict[str, Any]:
         raise _no_manifest(str(fault)) from fault
     if not isinstance(manifest, dict):
         raise _no_manifest("it is no JSON object")
+    ours = manifest.get(OURS)
+    if ours is not None and not (isinstance(ours, dict) and ours.get(_DIGEST) == _digest(manifest)):
+        raise _no_manifest("it does not say any more what its digest was made of")
     packaging = manifest.get("packaging")
     if packaging != "inline":
         raise DelegateError(

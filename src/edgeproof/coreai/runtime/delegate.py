@@ -141,6 +141,12 @@ class Delegate:
         results = {state.result for state in interface.states}
         _same_names("input", desc.input_names, {t.name for t in interface.inputs} | states)
         _same_names("output", desc.output_names, {t.name for t in interface.outputs} | results)
+        for kind, tensors, described in (
+            ("input", interface.inputs, desc.input_descriptor),
+            ("output", interface.outputs, desc.output_descriptor),
+        ):
+            for tensor in tensors:
+                _same_kind(kind, tensor, described(tensor.name))
 
     def execute(
         self, inputs: Sequence[tuple[str, _Array]], outputs: Sequence[tuple[str, _Array]]
@@ -369,6 +375,21 @@ def _same_names(kind: str, found: Sequence[str], wanted: set[str]) -> None:
         raise DelegateError(
             f"the asset's {kind}s are {', '.join(sorted(found)) or 'none'}, its manifest names "
             f"{', '.join(sorted(wanted)) or 'none'}",
+            mend="export it again",
+            code=Code.INVALID_PROGRAM,
+        )
+
+
+def _same_kind(kind: str, tensor: Tensor, described: Any) -> None:
+    """Refuse a tensor that Core AI describes otherwise; a dimension that varies there is below zero."""
+    shape = tuple(described.shape)
+    fits = len(shape) == len(tensor.shape) and all(
+        size < 0 or _fits(size, bound) for size, bound in zip(shape, tensor.shape, strict=True)
+    )
+    if described.dtype != tensor.dtype or not fits:
+        raise DelegateError(
+            f"{kind} {tensor.name!r} is {described.dtype} of shape {shape} in the asset, its manifest says "
+            f"{tensor.dtype} of ({', '.join(_said(bound) for bound in tensor.shape)})",
             mend="export it again",
             code=Code.INVALID_PROGRAM,
         )

@@ -94,6 +94,33 @@ result = off(Fn(lambda x: {function}), (x,))
     assert off <= (0.02 if dtype == "float16" else 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "function"), [("bfloat16", "x + x"), ("uint16", "x.reshape(3, -1)")]
+)
+def test_dtypes_that_the_wheels_own_lowering_lets_cross(
+    coreai_lab: Lab, dtype: str, function: str
+) -> None:
+    """Ours keeps them out, and says so; the delegate has them all the same."""
+    worst, delegated, refused = run(
+        coreai_lab,
+        f"""
+from edgeproof.coreai.lowering import lower_released
+module, x = Fn(lambda x: {function}), (torch.rand(2, 3) * 60000).to(torch.{dtype})
+program = torch.export.export(module, (x,))
+edge = lower_released(program)
+delegated = any("call_delegate" in str(n.target) for n in edge.exported_program().graph.nodes)
+kept = Runtime.get().load_program(edge.to_executorch().buffer)  # for the method, which does not
+partitioner = CoreAIPartitioner()
+lower(program, partitioner=partitioner)
+method = kept.load_method("forward")
+result = [off(module, (x,), method=method), delegated, list(partitioner.refused.values())]
+""",
+    )
+    assert worst == 0
+    assert delegated
+    assert refused == [f"torch.{dtype} cannot cross into Core AI"]
+
+
 def test_int32_and_bool_out_of_a_comparison(coreai_lab: Lab) -> None:
     assert (
         run(
@@ -679,6 +706,21 @@ result = refused(pte)
     )
     assert "error: 0x:24" in error
     assert "are not those it was made with" in said
+
+
+def test_a_program_that_was_cut_short_is_refused_at_load(coreai_lab: Lab) -> None:
+    """Anywhere in the asset, and in the program before it."""
+    answers = run(
+        coreai_lab,
+        BROKEN
+        + """
+asset = pte.index(b"MLIR22")
+cuts = [0, 20, asset // 2, asset - 1, asset + 40, (asset + len(pte)) // 2, len(pte) - 4096]
+result = [refused(pte[:cut]) for cut in cuts]
+assert refused(pte)[0] == "loaded"
+""",
+    )
+    assert [error for error, _ in answers if error == "loaded"] == [], answers
 
 
 def test_a_manifest_that_names_other_files_is_refused_at_load(coreai_lab: Lab) -> None:

@@ -30,7 +30,9 @@ def main() -> int:
     ).stdout.strip()
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "ignore"}
     script = [python, __file__, "inside"]
-    ended = subprocess.run(script, env=environment, stderr=subprocess.DEVNULL, check=False)
+    ended = subprocess.run(script, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode not in (0, 1) or "Traceback" in ended.stderr:
+        print(ended.stderr[-4000:], file=sys.stderr)  # else it is what the libraries log
     return ended.returncode
 
 

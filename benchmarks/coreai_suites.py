@@ -6,7 +6,9 @@ delegates no less over the cases which that one gets right. The models take half
 
     python benchmarks/coreai_suites.py operators docs/results/coreai-operators.json fp32 upstream_fp32
 
-A flow that was run before stays in the file until it is run again. Ends 1 when a case of ours failed.
+A flow that was run before stays in the file until it is run again. Ends 1, and says why, when a case of ours
+did not pass or was not skipped with a reason, when none passed, when pytest could not run them all, and when
+ours delegates less than the released lowering.
 """
 
 from __future__ import annotations
@@ -63,10 +65,31 @@ def main() -> int:
             print(f"coreai_{flow}: {found['summary']} in {found['seconds']} s")
             given.ledger.parent.mkdir(parents=True, exist_ok=True)
             given.ledger.write_text(json.dumps(ledger, indent=1, sort_keys=True) + "\n")
-    for line in compared(ledger["flows"]):
+    wrong = []
+    for flow in given.flows:
+        wrong += faults(f"coreai_{flow}", ledger["flows"][f"coreai_{flow}"])
+    for line, less in compared(ledger["flows"]):
         print(line)
-    ours = [ledger["flows"][f"coreai_{flow}"] for flow in given.flows if "upstream" not in flow]
-    return int(any(set(found["summary"]) - {"passed", "skipped"} for found in ours))
+        wrong += [line] if less else []
+    for line in wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+def faults(name: str, found: dict[str, Any]) -> list[str]:
+    """Why a flow's run proves nothing or shows a fault of ours. The released lowering may fail cases."""
+    wrong = []
+    if found["exit_code"] not in (0, 1):
+        wrong.append(f"{name}: pytest ended {found['exit_code']}: not every case was run")
+    if not found["summary"].get("passed"):
+        wrong.append(f"{name}: no case passed, of {len(found['cases'])}")
+    for case, told in found["cases"].items():
+        bad = told["outcome"] not in ("passed", "skipped")
+        if bad and "upstream" not in name:
+            wrong.append(f"{name}: {case}: {told['outcome']}: {told['reason']}")
+        if told["outcome"] == "skipped" and not told["reason"]:
+            wrong.append(f"{name}: {case}: skipped without a reason")
+    return wrong
 
 
 def subject() -> str:
@@ -109,7 +132,11 @@ def run(
             check=False,
         )
         seconds = round(time.monotonic() - start)
-        print(done.stdout.strip().splitlines()[-1])
+        print((done.stdout.strip().splitlines() or ["pytest printed nothing"])[-1])
+        if not report.exists():
+            raise SystemExit(
+                f"pytest ended {done.returncode} without a report:\n{done.stdout[-4000:]}"
+            )
         tests = json.loads(report.read_text())["tests"]
     cases = {}
     for test in tests:
@@ -119,12 +146,9 @@ def run(
         case = {"outcome": test["outcome"], "delegated_nodes": nodes}
         if test["outcome"] != "passed":
             case["reason"] = reason(test)
-        cases[
-            test["nodeid"]
-            .split("::")[1]
-            .replace(f"coreai_{flow}-", "")
-            .replace(f"[coreai_{flow}]", "")
-        ] = case
+        file, _, name = test["nodeid"].rpartition("/")[2].partition("::")
+        name = name.replace(f"coreai_{flow}-", "").replace(f"[coreai_{flow}]", "")
+        cases[f"{file}::{name}"] = case
     summary: dict[str, int] = {}
     for case in cases.values():
         summary[case["outcome"]] = summary.get(case["outcome"], 0) + 1
@@ -134,6 +158,7 @@ def run(
         "versions": versions(python, tools),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "seconds": seconds,
+        "exit_code": done.returncode,
         "summary": summary,
         "cases_with_a_delegate": sum(case["delegated_nodes"] > 0 for case in cases.values()),
         "delegated_nodes": sum(case["delegated_nodes"] for case in cases.values()),
@@ -169,8 +194,9 @@ def versions(python: str, tools: str) -> dict[str, str]:
     return found
 
 
-def compared(flows: dict[str, Any]) -> list[str]:
-    """Ours beside the released lowering, over the cases that the released one gets right."""
+def compared(flows: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Ours beside the released lowering, over the cases that the released one gets right; whether ours
+    delegates less."""
     lines = []
     for name, ours in flows.items():
         released = flows.get(name.replace("coreai_", "coreai_upstream_", 1))
@@ -181,10 +207,12 @@ def compared(flows: dict[str, Any]) -> list[str]:
         for found in (ours, released):
             nodes = [found["cases"].get(case, {}).get("delegated_nodes", 0) for case in right]
             numbers.append((sum(n > 0 for n in nodes), sum(nodes)))
-        lines.append(
+        less = any(mine < theirs for mine, theirs in zip(*numbers, strict=True))
+        said = (
             f"{name}: of {len(right)} cases that the released lowering gets right, ours delegates in "
             f"{numbers[0][0]} (released: {numbers[1][0]}), {numbers[0][1]} nodes ({numbers[1][1]})"
         )
+        lines.append((said, less))
     return lines
 
 

@@ -16,7 +16,6 @@ _MODES = {
     "w8": "with weights in eight bits",
     "w4": "with weights in four bits",
 }
-_QUANTIZED = ("w8a8", "w8", "w4")
 
 
 def flows(prefix: str, what: str, *, smoke: tuple[str, ...]) -> tuple[Flow, ...]:
@@ -31,7 +30,7 @@ def flows(prefix: str, what: str, *, smoke: tuple[str, ...]) -> tuple[Flow, ...]
             lowers_on=(LINUX_X86, MACOS),
             runs_on=(LINUX_X86,),
             cannot_run="edgeproof's Core AI delegate is for Linux on x86-64",
-            quantized=mode in _QUANTIZED,
+            quantized=mode.startswith("w"),
             installs="edgeproof.coreai.runtime:install_runtime",
             in_smoke=mode in smoke,
         )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import signal
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,19 @@ from tests.lab import Lab
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "darwin-arm64", "windows-amd64")
 
 WheelMaker = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_at_a_terminal() -> None:
+    """What runs under ``nohup`` or in a shell's background ignores these signals, and so would all it starts.
+
+    What is handled is back at its default in a child; what is ignored stays ignored.
+    """
+    handlers = {"SIGINT": signal.default_int_handler, "SIGHUP": lambda *_: None}
+    for name, handler in handlers.items():
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

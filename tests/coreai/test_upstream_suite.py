@@ -124,7 +124,7 @@ def test_three_models_of_the_published_ledger(
         coreai_lab,
         pytest_for_subject,
         tmp_path,
-        "models",
+        "models.test_torchvision",  # test_torchaudio needs a wheel that the subject has not
         *("-m", "flow_coreai_fp32"),
         *("-k", "(squeezenet1_1 or mobilenet_v3_small or shufflenet_v2_x1_0) and static_shapes"),
     )

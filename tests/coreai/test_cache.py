@@ -230,7 +230,7 @@ result = [faults, cache_stats().damaged - before.damaged, len(left)]
         assert left == 0
     else:
         # Half removed is damaged, and a folder that is gone while it is written to is an error of its own.
-        assert all("cannot be written to" in fault for fault in faults)
+        assert all("cannot be written to" in fault for fault in faults), faults
 
 
 def test_processes_load_while_one_clears(coreai_lab: Lab, tmp_path: Path) -> None:

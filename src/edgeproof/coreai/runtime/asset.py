@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -221,8 +221,3 @@ def _upstream_hash(files: Mapping[str, memoryview]) -> str:
         return ""
     found = hashlib.sha256(programs[0])
     return found.hexdigest() if stored[0] == found.digest() else ""
-
-
-def names_of(tensors: Iterable[Tensor]) -> tuple[str, ...]:
-    """The names alone."""
-    return tuple(tensor.name for tensor in tensors)

@@ -135,7 +135,12 @@ class Cache:
                 (made / MODEL).mkdir()
                 make(made / MODEL)
                 _describe(made)
-            model = load(made / MODEL)
+            try:
+                model = load(made / MODEL)
+            except OSError as fault:
+                if fault.errno in _MISSING:
+                    raise self._unwritable(fault) from fault
+                raise
             with self._writing():
                 _discard(entry)
                 made.rename(entry)
@@ -148,11 +153,14 @@ class Cache:
         try:
             yield
         except OSError as fault:
-            raise DelegateError(
-                f"the cache folder {self.folder} cannot be written to: {fault}",
-                mend="free space there, or name another folder with coreai_cache_dir",
-                code=Code.ACCESS_FAILED,
-            ) from fault
+            raise self._unwritable(fault) from fault
+
+    def _unwritable(self, fault: OSError) -> DelegateError:
+        return DelegateError(
+            f"the cache folder {self.folder} cannot be written to: {fault}",
+            mend="free space there, or name another folder with coreai_cache_dir",
+            code=Code.ACCESS_FAILED,
+        )
 
     def _evict(self, *, keep: Path) -> None:
         with contextlib.suppress(Timeout), FileLock(self.folder / f"{_LOCK}evict", timeout=0):
@@ -208,9 +216,10 @@ def _loaded(entry: Path, load: Callable[[Path], _Model]) -> _Model:
         try:
             model = load(entry / MODEL)
         except (OSError, MemoryError) as fault:
-            if _is_at(entry, folder):
+            there = _is_at(entry, folder)
+            if there and getattr(fault, "errno", None) not in _MISSING:
                 raise  # of the process or the machine: the entry is as it was written
-            raise _NotThereError(damaged=False) from fault
+            raise _NotThereError(damaged=there) from fault
         except Exception as fault:
             # It could be loaded when it was made. If it cannot be made anew either, it stays.
             raise _NotThereError(damaged=_is_at(entry, folder)) from fault

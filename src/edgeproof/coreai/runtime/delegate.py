@@ -2,7 +2,7 @@
 
 Core AI keeps its arrays in memory of its own. What comes in is copied there once, straight from
 ExecuTorch's tensors whatever their strides; what comes out is copied once into ExecuTorch's. The values a
-program keeps between calls stay with Core AI.
+program keeps between calls stay here, copied once a call.
 """
 
 from __future__ import annotations
@@ -114,11 +114,10 @@ class Delegate:
         self._inputs, self._outputs = interface.inputs, interface.outputs
         self._check(desc, interface)
         self._slots = [_Slot(tensor) for tensor in self._inputs]
-        self._states = {
-            state.name: _first_value(state, asset, desc.input_descriptor(state.name))
+        self._states = [
+            _Kept(state, _first_value(state, asset, desc.input_descriptor(state.name)))
             for state in interface.states
-        }
-        self._results = {state.name: state.result for state in interface.states}
+        ]
         self._lock = threading.Lock()
         self._crossed = False
 
@@ -177,19 +176,21 @@ class Delegate:
     ) -> list[_Array | None]:
         self._crossed = False
         try:
-            given = dict(self._states)
+            given = {state.name: state.array for state in self._states}
             for slot, value in zip(self._slots, inputs, strict=True):
                 given[slot.tensor.name] = slot.filled(value)
             answers = answer_of(lambda: self._function._function(inputs=given, state={}))
             left = self._hand_over(answers, outputs)
             if self._crossed:
                 raise _crossing()
-            for name, result in self._results.items():
-                self._states[name] = answers[result]
+            for state in self._states:
+                state.take(answers[state.result])
         except BaseException:
             for slot in self._slots:
                 # Interrupted, Core AI may still be reading what the next call would write to.
                 slot.give_up()
+            for state in self._states:
+                state.give_up()
             raise
         return left
 
@@ -199,7 +200,7 @@ class Delegate:
         if len(outputs) != len(self._outputs):
             raise DelegateError(
                 f"the program takes {len(outputs)} outputs from a delegate that has "
-                f"{len(self._outputs)} ({', '.join(assets.names_of(self._outputs))})",
+                f"{len(self._outputs)} ({', '.join(t.name for t in self._outputs)})",
                 code=Code.INVALID_PROGRAM,
             )
         left: list[_Array | None] = []
@@ -271,6 +272,34 @@ class _Slot:
             )
 
 
+class _Kept:
+    """What a program keeps between calls, in an array of its own.
+
+    What Core AI answers lies where the next call's answer will lie too. Given back as it is, it would be
+    written over while that call still reads it.
+    """
+
+    def __init__(self, state: State, first: _Array) -> None:
+        self.name, self.result = state.name, state.result
+        self._hold(first)
+
+    def take(self, answer: Any) -> None:
+        """Keep what a call made of it."""
+        tensor = Tensor(name=self.name, dtype=self._dtype, shape=self._memory.shape)
+        numpy.copyto(self._memory, _view(answer, tensor, self._memory.dtype))
+
+    def give_up(self) -> None:
+        """Leave the array to whoever has it, and have the values in another."""
+        self._hold(self._memory)
+
+    def _hold(self, values: _Array) -> None:
+        from coreai.runtime import _NDArray
+
+        self.array = _NDArray(values, "bytes")
+        self._dtype = str(self.array.dtype)
+        self._memory = _writable(self.array, values)
+
+
 def _fits(size: int, bound: int | tuple[int, int | None]) -> bool:
     if isinstance(bound, int):
         return size == bound
@@ -327,9 +356,7 @@ def _view(array: Any, tensor: Tensor, dtype: numpy.dtype[Any]) -> _Array:
     return numpy.frombuffer(raw, dtype).reshape(shape)
 
 
-def _first_value(state: State, asset: Asset, desc: Any) -> Any:
-    from coreai.runtime import _NDArray
-
+def _first_value(state: State, asset: Asset, desc: Any) -> _Array:
     shape = tuple(desc.shape)
     dtype = _CARRIED[desc.dtype]
     content = asset.files.get(state.initial)
@@ -345,7 +372,7 @@ def _first_value(state: State, asset: Asset, desc: Any) -> Any:
             f"the first value of {state.name!r} has {values.size} elements, its shape is {shape}",
             code=Code.INVALID_PROGRAM,
         )
-    return _NDArray(values.reshape(shape), "bytes")
+    return values.reshape(shape)
 
 
 def _interface_of(desc: Any) -> Interface:

@@ -35,12 +35,14 @@ class Sweep:
         names: list[str] = self._started().run("import sweep; result = list(sweep.CASES)")
         return names
 
-    def check(self, names: Sequence[str], *, forced: bool = False) -> dict[str, Any]:
+    def check(
+        self, names: Sequence[str], *, forced: bool = False, dynamic: bool = False
+    ) -> dict[str, Any]:
         """The outcome of each case: right, wrong, failed, or crashed."""
         lab = self._started()
         try:
             results: dict[str, Any] = lab.run(
-                f"import sweep; result = sweep.check({list(names)!r}, forced={forced})"
+                f"import sweep; result = sweep.check({list(names)!r}, {forced}, {dynamic})"
             )
             return results
         except LabDied:
@@ -49,8 +51,8 @@ class Sweep:
             return {names[0]: {"outcome": "crashed", "why": "it ended the process"}}
         middle = len(names) // 2
         return {
-            **self.check(names[:middle], forced=forced),
-            **self.check(names[middle:], forced=forced),
+            **self.check(names[:middle], forced=forced, dynamic=dynamic),
+            **self.check(names[middle:], forced=forced, dynamic=dynamic),
         }
 
     def close(self) -> None:

@@ -123,6 +123,6 @@ result = [specs(), specs(debug_info=True, uses_sidecar=True, min_deployment_vers
 """
     )
     plain, full = found
-    assert plain == ["CoreAIBackend", {"edgeproof_coreai": '{"debug_info": false}'}]
-    assert full[1]["edgeproof_coreai"] == '{"debug_info": true}'
+    assert plain == ["CoreAIBackend", {"edgeproof_coreai": '{"debug_info": false, "least": {}}'}]
+    assert full[1]["edgeproof_coreai"] == '{"debug_info": true, "least": {}}'
     assert len(full[1]) == 3

@@ -7,12 +7,16 @@ wrap ATen overloads and whose views are ``*_copy`` operators.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
 from executorch.exir.dialects._ops import ops as edge_ops
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from torch.export.exported_program import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 
 def overload_of(target: Any) -> Any:
@@ -63,6 +67,69 @@ def fake(node: Any) -> torch.Tensor:
     return value
 
 
+def least(size: Any) -> int:
+    """The least that ``size`` can be, with dynamic sizes of inputs taken to be one or more.
+
+    That is what the delegate demands of them. (Export notes 2 as the least of a size that may be 0 or 1.)
+    """
+    if isinstance(size, int):
+        return size
+    expression, environment = size.node.expr, size.node.shape_env
+    ranges = {}
+    for symbol in expression.free_symbols:
+        known = environment.var_to_range.get(symbol, ValueRanges(2, int_oo))
+        lower = known.lower if known.lower > 2 else 1
+        ranges[symbol] = ValueRanges(lower, max(known.upper, lower))
+    lower = bound_sympy(expression, ranges).lower
+    return int(lower) if lower.is_Integer else 0
+
+
+def varies(*tensors: torch.Tensor) -> bool:
+    """Whether any size of these is dynamic."""
+    return any(not isinstance(size, int) for tensor in tensors for size in tensor.shape)
+
+
+def same_size(size: Any, other: Any) -> bool:
+    """Whether two sizes are known to be the same, whatever the dynamic ones come to be."""
+    first, second = (s if isinstance(s, int) else s.node.expr for s in (size, other))
+    return bool(first == second)
+
+
+def holds(dtype: torch.dtype, number: float) -> bool:
+    """Whether ``number`` is within the range of ``dtype``: a float becomes no infinity, and not zero."""
+    if dtype == torch.bool:
+        return True
+    if isinstance(number, float) and not math.isfinite(number):
+        return bool(dtype.is_floating_point)
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        return bool(info.min <= number <= info.max)
+    finfo = torch.finfo(dtype)
+    return bool(number == 0 or finfo.smallest_normal / 2**24 <= abs(number) <= finfo.max)
+
+
+def numbers(node: Node) -> list[float]:
+    """The Python numbers that a call computes with; sizes, dims and positions are none of them."""
+    found = []
+    for position, declared in enumerate(overload_of(node.target)._schema.arguments):
+        kind = declared.type
+        kind = kind.getElementType() if isinstance(kind, torch.OptionalType) else kind
+        if isinstance(kind, torch.IntType | torch.ListType | torch.BoolType):
+            continue
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(declared.name)
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            found.append(given)
+    return found
+
+
+def rename_outputs(program: ExportedProgram) -> None:
+    """Write the names of what the graph gives into the program's signature, after a change of the graph."""
+    results = program.graph.output_node().args[0]
+    for spec, result in zip(program.graph_signature.output_specs, results, strict=True):
+        if isinstance(result, Node):
+            spec.arg.name = result.name
+
+
 def is_edge(graph_module: GraphModule) -> bool:
     """Whether the graph is in ExecuTorch's edge dialect."""
     return any(isinstance(node.target, EdgeOpOverload) for node in graph_module.graph.nodes)
@@ -97,6 +164,8 @@ def in_dialect(op: Any, edge: bool) -> Any:
     if not edge or getattr(op, "namespace", None) != "aten":
         return op
     base, _, variant = str(op.__name__).partition(".")
+    if base.startswith("sym_"):  # of sizes, not of tensors
+        return op
     if base in _TO_COPY_FORMS:
         base += "_copy"
     return getattr(getattr(edge_ops.edge.aten, base), variant)

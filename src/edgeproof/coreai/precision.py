@@ -147,6 +147,7 @@ def to_half(program: ExportedProgram) -> ExportedProgram:
     """
     from coreai_opt.casting import cast_fp32_to_fp16
 
+    program = _with_writes_as_results(program)
     before = {node.name: _dtype(node) for node in program.graph.nodes if node.op == "placeholder"}
     results = [_dtype(node) for node in program.graph.output_node().args[0]]
     program = copy.deepcopy(program)
@@ -170,7 +171,7 @@ def to_half(program: ExportedProgram) -> ExportedProgram:
     for index, (value, dtype, spec) in enumerate(
         zip(values, results, half.graph_signature.output_specs, strict=True)
     ):
-        if spec.kind is not OutputKind.USER_OUTPUT or _dtype(value) == dtype:
+        if spec.kind not in _HANDED_OUT or _dtype(value) == dtype:
             continue
         with graph.inserting_before(output):
             values[index] = _cast(graph, value, dtype)
@@ -178,6 +179,19 @@ def to_half(program: ExportedProgram) -> ExportedProgram:
     output.args = (tuple(values),)
     half.graph_module.recompile()
     return half
+
+
+_HANDED_OUT = (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION)
+
+
+def _with_writes_as_results(program: ExportedProgram) -> ExportedProgram:
+    """The program, in functional form if it writes to its inputs: a write to a cast of them would be lost."""
+    in_place = any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for node in program.graph.nodes
+    )
+    functional = program.run_decompositions({}) if in_place else program
+    return functional if functional.graph_signature.user_inputs_to_mutate else program
 
 
 def _hide_doubles(program: ExportedProgram) -> dict[torch.fx.Node, Any]:

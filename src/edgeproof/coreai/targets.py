@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 import torch
-from coreai_torch._aten_to_core import _aten_to_core_resolver, _higher_order_resolver
+from coreai_torch._aten_to_core import _aten_to_core_resolver
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 
 from edgeproof.coreai.graph import overload_of
@@ -21,7 +21,7 @@ def resolver_key(target: Any) -> str | None:
     """The converter's name for ``target``, ``None`` when it has no lowering for it.
 
     Examples: edge ``aten.add.Tensor`` -> ``add.Tensor``; edge ``aten.permute_copy.default`` ->
-    ``permute.default``; ``operator.getitem`` -> ``getitem``; ``torch.cond`` -> ``cond``.
+    ``permute.default``; ``operator.getitem`` -> ``getitem``.
     """
     aten = overload_of(target)
     name = getattr(aten, "__name__", None)
@@ -30,8 +30,6 @@ def resolver_key(target: Any) -> str | None:
     namespace = getattr(aten, "namespace", None)
     if namespace in ("coreai", "coreaix"):
         return str(name)
-    if namespace == "higher_order":
-        return str(name) if name in _higher_order_resolver else None
     if name in _aten_to_core_resolver:
         return str(name)
     base, _, variant = name.partition(".")

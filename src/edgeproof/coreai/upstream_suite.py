@@ -30,9 +30,6 @@ from torch._export import utils as export_utils
 from edgeproof.coreai.precision import PRECISIONS, QUANTIZED, NothingToQuantizeError
 from edgeproof.coreai.tester import CoreAIQuantize, CoreAITester
 
-# What has no right answer, with the reason; parts of the names of tests.
-_NO_RIGHT_ANSWER: dict[str, str] = {}
-
 _folder: str | None = None
 
 
@@ -44,7 +41,6 @@ def _flow(precision: str, *, released: bool) -> Any:
         tester_factory=functools.partial(_tester, precision, released),
         quantize=quantized,
         quantize_stage_factory=functools.partial(CoreAIQuantize, precision) if quantized else None,
-        skip_patterns=list(_NO_RIGHT_ANSWER),
     )
 
 

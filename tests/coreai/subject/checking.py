@@ -64,29 +64,84 @@ class _Unruled(CoreAIPartitioner):
     def transform_for_pre_decomposition(self, exported_program):
         return exported_program
 
+    def ops_to_not_decompose(self, ep):
+        return super().ops_to_not_decompose(ep)[0], None
 
-def check(names, forced=False):
+
+def check(names, forced=False, dynamic=False):
     """What became of each case: ``right``, or ``wrong``/``failed`` with the reason.
 
     Cases go through one program together; when that fails, halves do, down to single ones. ``forced``
-    delegates without rules and passes, which is what shows that a rule is needed.
+    delegates without rules and passes, which is what shows that a rule is needed; ``dynamic`` lets every
+    size vary that export can let vary.
     """
     if len(names) > 1:
         try:
-            together = _run(names, forced)
+            together = _run(names, forced, dynamic)
         except Exception:
             together = {}
         if all(name in together for name in names):
             return together
         middle = len(names) // 2
-        return {**check(names[:middle], forced), **check(names[middle:], forced)}
+        return {
+            **check(names[:middle], forced, dynamic),
+            **check(names[middle:], forced, dynamic),
+        }
     try:
-        return _run(names, forced)
+        return _run(names, forced, dynamic)
     except Exception as error:
         return {names[0]: {"outcome": "failed", "why": f"{type(error).__name__}: {error}"[:600]}}
 
 
-def _run(names, forced):
+def _all_dynamic(names):
+    """``dynamic_shapes`` of ``Calls``: every size of two or more may vary.
+
+    Apart from those that no model varies: of a convolution's weights, of heads and their width.
+    """
+    shapes = []
+    for name in names:
+        for number, value in enumerate(CASES[name][1]):
+            fixed = set()
+            if name.startswith("conv") and number:
+                fixed = set(range(value.dim()))
+            elif name.startswith("sdpa"):
+                fixed = {value.dim() - 1, value.dim() - 3}
+            shapes.append(
+                {
+                    d: torch.export.Dim.AUTO
+                    for d, size in enumerate(value.shape)
+                    if size > 1 and d not in fixed
+                }
+            )
+    return (tuple(shapes),)
+
+
+def _outside(program, counts):
+    """For each case the operators that stayed outside the delegates: on its inputs' way in, its results' out.
+
+    ``counts`` has how many inputs and outputs each has.
+    """
+    graph = program.graph
+    inputs = [n for n in graph.nodes if n.name in program.graph_signature.user_inputs]
+    outputs = list(graph.output_node().args[0])
+    found = []
+    for taken, given in counts:
+        seen, waiting = set(), []
+        waiting += [(user, True) for node in inputs[:taken] for user in node.users]
+        waiting += [(node, False) for node in outputs[:given]]
+        inputs, outputs = inputs[taken:], outputs[given:]
+        while waiting:
+            node, onward = waiting.pop()
+            if node.op != "call_function" or "call_delegate" in str(node.target) or node in seen:
+                continue
+            seen.add(node)
+            waiting += [(n, onward) for n in (node.users if onward else node.all_input_nodes)]
+        names = (str(getattr(node.target, "__name__", node.target)) for node in seen)
+        found.append(sorted(name for name in names if "getitem" not in name))
+    return found
+
+
+def _run(names, forced, dynamic):
     functions = [CASES[name][0] for name in names]
     inputs = [tuple(CASES[name][1]) for name in names]
     wanted = [[w.clone() for w in _flat(g(*x))] for g, x in zip(functions, inputs, strict=True)]
@@ -98,18 +153,22 @@ def _run(names, forced):
         partitioner.unsupported_variant_reason = lambda node: ""
     try:
         edge = to_edge_transform_and_lower(
-            torch.export.export(module, values),
+            torch.export.export(
+                module, values, dynamic_shapes=_all_dynamic(names) if dynamic else None
+            ),
             partitioner=[part],
             compile_config=compile_config(),
             transform_passes=[NarrowDtypesPass()] if forced else default_passes(),
         )
     finally:
         partitioner.unsupported_variant_reason = reason
+    counts = [(len(i), len(w)) for i, w in zip(inputs, wanted, strict=True)]
+    outside = _outside(edge.exported_program(), counts)
     program = Runtime.get().load_program(edge.to_executorch().buffer)
     got = list(program.load_method("forward").execute(values))
     delegates = sum("call_delegate" in str(n.target) for n in edge.exported_program().graph.nodes)
     results = {}
-    for name, want in zip(names, wanted, strict=True):
+    for name, want, left in zip(names, wanted, outside, strict=True):
         mine, got = got[: len(want)], got[len(want) :]
         differences = [_difference(g, w) for g, w in zip(mine, want, strict=True)]
         why = "; ".join(f"output {i}: {d}" for i, d in enumerate(differences) if d)
@@ -117,6 +176,7 @@ def _run(names, forced):
             "outcome": "wrong" if why else "right",
             "why": why[:600],
             "delegates": delegates,
+            "outside": left,
             "refused": dict(part.refused),
         }
     return results

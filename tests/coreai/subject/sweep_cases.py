@@ -117,6 +117,22 @@ case(
     torch.bitwise_not,
     torch.tensor([0, -1, 7, 2**30 + 1, -(2**31), 2**24 + 1], dtype=torch.int32),
 )
+case("eq/u8 with 300", lambda x: x == 300, torch.tensor([44, 1, 255], dtype=torch.uint8))
+case("clamp/u8 negative", lambda x: torch.clamp(x, -3), u(4))
+case("any/over no dims", lambda x: torch.any(x, ()), b(2, 3))
+case("any/u8 over no dims", lambda x: torch.any(x, ()), u(2, 3))
+case("all/over no dims", lambda x: torch.all(x, ()), f(2, 3))
+for _name, _function in {"argmin": torch.argmin, "min": torch.min, "argmax": torch.argmax}.items():
+    case(f"{_name}/u8 dim", lambda x, g=_function: g(x, 1), u(3, 5))
+case("sort/bool", lambda x: torch.sort(x, 1), torch.tensor([[True, False], [False, True]]))
+case("pow/i32 beyond", lambda x: torch.pow(x, 9), i(9) * 1000)
+case("pow/scalar base beyond", lambda x: torch.pow(3, x), i(9, low=0, high=30))
+case(
+    "pow/i32 negative exponents",
+    torch.pow,
+    torch.tensor([1, -1, -1, 2, -3], dtype=torch.int32),
+    torch.tensor([-2, -2, -3, -2, -1], dtype=torch.int32),
+)
 case("bitwise_not/bool", torch.bitwise_not, b(5))
 case("bitwise_not/u8", torch.bitwise_not, u(5))
 case("logical_not/bool", torch.logical_not, b(5))

@@ -47,9 +47,10 @@ class CoreAIBackend(BackendDetails):  # type: ignore[misc]
         if SPEC not in specs or _KEYS.AOT_COMPILE_CONFIG.value in specs:
             # Compiling for Apple's chips is done by Apple's tools, which need a Mac.
             return released.CoreAIBackend.preprocess(edge_program, compile_specs)
-        program = convert(edge_program, debug_info=json.loads(specs[SPEC])["debug_info"])
+        told = json.loads(specs[SPEC])
+        program = convert(edge_program, debug_info=told["debug_info"])
         check_interface(program, edge_program)
-        interface = describe(program, edge_program)
+        interface = describe(program, edge_program, told["least"])
         enumerated = specs.get(_KEYS.INPUT_ENUMERATIONS.value)
         if enumerated:
             apply_enumerated_shapes(program, edge_program, json.loads(enumerated))

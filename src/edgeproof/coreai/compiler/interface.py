@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.export.exported_program import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from edgeproof.coreai.graph import same_size
 from edgeproof.coreai.runtime.asset import Interface, State, Tensor
+
+_Ranges: TypeAlias = "Mapping[Any, ValueRanges[Any]]"
+_SEARCHED = 2**16
 
 ENTRYPOINT = "main"
 STATES = "states"
@@ -29,16 +35,22 @@ _ELEMENT_TYPES: Mapping[torch.dtype, str] = {
 }
 
 
-def describe(program: Any, edge_program: ExportedProgram) -> Interface:
+def describe(
+    program: Any, edge_program: ExportedProgram, least: Mapping[str, int] | None = None
+) -> Interface:
     """The boundary of a partition in the order in which ExecuTorch's runtime passes values.
 
     Buffers that the partition writes to are no part of a call: they are the delegate's own state. Names
     are those Core AI gave, taken by position: it calls a buffer's new value by the buffer's name.
+
+    ``least`` has what the symbols of dynamic sizes were declared to be at least, where the program says no
+    more than that export takes them to be 2.
     """
     signature = edge_program.graph_signature
     kept = set(signature.buffers_to_mutate.values())
     graph = program.get_graph(ENTRYPOINT)
     given, taken = _edge_values(edge_program)
+    ranges = _ranges(edge_program, least or {})
     inputs: list[Tensor] = []
     arguments: dict[str, str] = {}  # a buffer's name -> Core AI's for it
     for (placeholder, value), name in zip(given, _names(graph.arg_attrs), strict=True):
@@ -46,7 +58,7 @@ def describe(program: Any, edge_program: ExportedProgram) -> Interface:
         if buffer in kept:
             arguments[buffer] = name
         else:
-            inputs.append(_tensor("input", name, value))
+            inputs.append(_tensor("input", name, value, ranges))
     outputs: list[Tensor] = []
     states: list[State] = []
     for spec, (_, value), name in zip(
@@ -56,7 +68,7 @@ def describe(program: Any, edge_program: ExportedProgram) -> Interface:
             first = f"{STATES}/{len(states)}.bin"
             states.append(State(name=arguments[spec.target], result=name, initial=first))
         else:
-            outputs.append(_tensor("output", name, value))
+            outputs.append(_tensor("output", name, value, ranges))
     return Interface(inputs=tuple(inputs), outputs=tuple(outputs), states=tuple(states))
 
 
@@ -95,7 +107,7 @@ def _names(attributes: Any) -> list[str]:
     return [attribute["coreai.name"].value for attribute in attributes]
 
 
-def _tensor(kind: str, name: str, value: Any) -> Tensor:
+def _tensor(kind: str, name: str, value: Any, ranges: _Ranges) -> Tensor:
     if not isinstance(value, torch.Tensor):
         raise ValueError(
             f"{kind} {name!r} is a {type(value).__name__}: Core AI takes and gives tensors alone"
@@ -103,21 +115,62 @@ def _tensor(kind: str, name: str, value: Any) -> Tensor:
     return Tensor(
         name=name,
         dtype=str(value.dtype).removeprefix("torch."),
-        shape=tuple(_bound(size) for size in value.shape),
+        shape=tuple(_bound(size, ranges) for size in value.shape),
     )
 
 
-def _bound(size: Any) -> int | tuple[int, int | None]:
+def _bound(size: Any, ranges: _Ranges) -> int | tuple[int, int | None]:
     """A size, or the least and the greatest that a dynamic one may have."""
     if isinstance(size, int):
         return size
     expression = size.node.expr
     if expression.is_Integer:
         return int(expression)
-    bounds = size.node.shape_env.bound_sympy(expression)
-    low = int(bounds.lower) if bounds.lower.is_finite else 0
-    high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
-    return max(low, 0), high
+    bounds = bound_sympy(expression, ranges)
+    low = int(bounds.lower) if bounds.lower.is_Integer else 1
+    high = int(bounds.upper) if bounds.upper.is_Integer and bounds.upper < 2**31 else None
+    return max(low, 1), high
+
+
+def _ranges(edge_program: ExportedProgram, least: Mapping[str, int]) -> _Ranges:
+    """Of each symbol of sizes what the delegate takes: with it no tensor inside comes to have no elements.
+
+    What Core AI makes of such is not to be relied on: garbage, or the end of the process. So a dim that is
+    declared to begin at 0 (as ``Dim("n")`` is) begins at 1, and at 3 if a convolution by three follows.
+    """
+    sizes = [
+        size.node
+        for node in edge_program.graph.nodes
+        for value in _flat(node.meta.get("val"))
+        if isinstance(value, torch.Tensor)
+        for size in value.shape
+        if isinstance(size, torch.SymInt)
+    ]
+    ranges: dict[Any, ValueRanges[Any]] = {}
+    for size in sizes:
+        for symbol in size.expr.free_symbols:
+            known = size.shape_env.var_to_range.get(symbol, ValueRanges(0, int_oo))
+            low = max(least.get(str(symbol), known.lower), 1)
+            ranges.setdefault(symbol, ValueRanges(low, max(known.upper, low)))
+    for size in sizes:
+        if len(size.expr.free_symbols) == 1:
+            (symbol,) = size.expr.free_symbols
+            ranges[symbol] = _with_elements(size.expr, symbol, ranges[symbol])
+    return ranges
+
+
+def _with_elements(expression: Any, symbol: Any, known: ValueRanges[Any]) -> ValueRanges[Any]:
+    """The part of ``known`` at whose ends ``expression`` is one or more; it rises or falls throughout."""
+    low, high = known.lower, known.upper
+    while low < high and low < _SEARCHED and expression.subs(symbol, low) < 1:
+        low += 1
+    while high.is_Integer and high > low and expression.subs(symbol, high) < 1:
+        high -= 1
+    return ValueRanges(low, high)
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]
 
 
 def _edge_values(edge_program: ExportedProgram) -> tuple[list[Any], list[Any]]:
@@ -175,5 +228,5 @@ def _mismatches(
             yield f"{kind} {name!r} has {value.dim()} dimensions here, {len(shape)} for Core AI"
             continue
         for dim, (theirs, ours) in enumerate(zip(shape, value.shape, strict=True)):
-            if theirs is not None and not (isinstance(ours, int) and ours == theirs):
+            if theirs is not None and not same_size(ours, theirs):
                 yield f"{kind} {name!r}, dimension {dim}, is {ours} here, {theirs} for Core AI"

@@ -27,7 +27,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from edgeproof.coreai.compiler.backend import SPEC, CoreAIBackend
 from edgeproof.coreai.partition.boundary import NARROWED, boundary_reason
-from edgeproof.coreai.partition.variants import unsupported_variant_reason
+from edgeproof.coreai.partition.variants import may_not_be_whole, unsupported_variant_reason
 from edgeproof.coreai.passes.decompositions import decompose_outside_core_aten
 from edgeproof.coreai.passes.narrow import narrows
 from edgeproof.coreai.passes.outputs import with_plain_outputs
@@ -58,7 +58,9 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         take_over_mutable_buffer: bool = True,
         debug_info: bool = False,
     ) -> None:
-        specs = [CompileSpec(SPEC, json.dumps({"debug_info": debug_info}).encode())]
+        self._debug_info = debug_info
+        self._least: dict[str, int] = {}
+        specs = [self._own_spec()]
         if uses_sidecar:
             specs.append(CompileSpec(COMPILE_SPEC_KEYS.USES_SIDECAR.value, b"1"))
         if min_deployment_version is not None:
@@ -98,6 +100,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
             tag_constant_data(exported_program)
         if self._take_over_mutable_buffer:
             tag_mutated_buffer(exported_program)
+        _leave_what_is_needed_outside(exported_program)
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
@@ -105,22 +108,30 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
 
         And name no type of ``torch.return_types`` among the outputs, which it could not write down.
         """
+        for symbol, known in exported_program.range_constraints.items():
+            least = int(known.lower) if known.lower.is_finite else 0
+            self._least[str(symbol)] = max(least, self._least.get(str(symbol), 0))
         own = _with_tables_of_its_own(exported_program)
         return with_plain_outputs(decompose_outside_core_aten(own))
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """The operators that the converter wants whole."""
-        return list(_kept_whole()), None
+        """The operators that the converter wants whole, where they will be delegated."""
+        return list(_kept_whole()), lambda node: not may_not_be_whole(node)
+
+    def _own_spec(self) -> CompileSpec:
+        """What our compiler is told, and known by: the least of dynamic sizes is lost while lowering."""
+        told = {"debug_info": self._debug_info, "least": self._least}
+        return CompileSpec(SPEC, json.dumps(told).encode())
 
     def _spec_for(self, exported_program: ExportedProgram) -> DelegationSpec:
+        specs = [self._own_spec(), *self.delegation_spec.compile_specs[1:]]
         resolved = resolve_input_enumerations(exported_program, self._input_enumerations)
-        if not resolved:
-            return self.delegation_spec
-        key = COMPILE_SPEC_KEYS.INPUT_ENUMERATIONS.value
-        enumerations = CompileSpec(key, json.dumps(resolved).encode())
-        return DelegationSpec(BACKEND_ID, [*self.delegation_spec.compile_specs, enumerations])
+        if resolved:
+            key = COMPILE_SPEC_KEYS.INPUT_ENUMERATIONS.value
+            specs.append(CompileSpec(key, json.dumps(resolved).encode()))
+        return DelegationSpec(BACKEND_ID, specs)
 
 
 def _with_tables_of_its_own(program: ExportedProgram) -> ExportedProgram:
@@ -135,20 +146,44 @@ def _with_tables_of_its_own(program: ExportedProgram) -> ExportedProgram:
     return own
 
 
+def _leave_what_is_needed_outside(program: ExportedProgram) -> None:
+    """Untag constants that are outputs too, and buffers whose new value the delegate cannot keep to itself.
+
+    Of a constant with a tag ExecuTorch demands that all its users have the same. A buffer is a delegate's
+    own state if that delegate computes what it is set to, and nobody else reads that.
+    """
+    signature = program.graph_signature
+    results = program.graph.output_node().all_input_nodes
+    listed = list(program.graph.output_node().args[0])
+    new = {signature.buffers_to_mutate.get(node.name): node for node in results}
+    for node in program.graph.nodes:
+        tag = node.meta.get("delegation_tag")
+        if node.op != "placeholder" or tag is None:
+            continue
+        value = new.get(signature.inputs_to_buffers.get(node.name))
+        kept = value is None or (
+            value.meta.get("delegation_tag") == tag
+            and value.op == "call_function"
+            and listed.count(value) == 1
+            and all(user.meta.get("delegation_tag") == tag for user in node.users)
+        )
+        if node in results or not kept:
+            del node.meta["delegation_tag"]
+
+
 class _Support(OperatorSupportBase):  # type: ignore[misc]
     """Decides node by node, once for each, and writes refusals down."""
 
     def __init__(self, refused: dict[str, str]) -> None:
         self._refused = refused
         self._decided: dict[Node, bool] = {}
+        self._kept_out: dict[Node, str] = {}
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
-        if node.op == "get_attr":  # a subgraph of a control-flow operator, or a constant
-            return True
         if node.op != "call_function":
             return False
         if node not in self._decided:
-            reason = refusal(node)
+            reason = self._kept_out.get(node) or refusal(node)
             producer = depends_on(node)
             if not reason and producer is not None:
                 supported = self.is_node_supported(submodules, producer)
@@ -159,9 +194,9 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]
         return self._decided[node]
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Keep ``node`` out after all."""
-        self._decided[node] = False
-        self._refused[node.name] = reason
+        """Keep ``node`` out after all; what depends on it is decided anew."""
+        self._kept_out[node] = reason
+        self._decided.clear()
 
 
 def depends_on(node: Node) -> Node | None:
@@ -177,6 +212,8 @@ def refusal(node: Node) -> str:
     """Why ``node``, a function call, is kept out of the delegate; '' when Core AI may have it."""
     if node.meta.get(DO_NOT_DELEGATE_TAG, False):
         return "tagged with do_not_delegate"
+    if getattr(node.target, "namespace", None) == "higher_order":
+        return "the passes that mend a program do not reach into branches and loops"
     if resolver_key(node.target) is None:
         return "the converter has no lowering for this operator"
     return boundary_reason(node) or unsupported_variant_reason(node)
@@ -200,6 +237,9 @@ def _proposed(graph_module: GraphModule, support: _Support) -> list[Partition]:
             return list(partitions)
         for node in wide:
             support.refuse(node, "its 64-bit result is needed outside the delegate")
+            producer = depends_on(node)
+            if producer is not None:  # which would take it along
+                support.refuse(producer, f"{node.name}, its 64-bit result, is needed outside")
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake, overload_name
+from edgeproof.coreai.graph import argument, fake, holds, least, numbers, overload_name, varies
 from edgeproof.coreai.passes import elementwise, indexing, normalization, resizing, shapes
 from edgeproof.coreai.passes.rewrite import Replacement
 
@@ -44,7 +44,7 @@ def _is(node: Node, *names: str) -> bool:
 
 
 def _rewritable(build: Callable[[Node], Replacement | None], *names: str) -> Callable[[Node], bool]:
-    """Matches the calls of ``names`` that the rewrite ``build`` would replace."""
+    """Matches the calls of ``names`` that the rewrite ``build`` would replace, or cannot mend."""
     return lambda node: _is(node, *names) and build(node) is not None
 
 
@@ -100,8 +100,11 @@ def _adaptive_avg_pool(node: Node) -> bool:
         return False
     x, out = fake(node.args[0]), node.meta["val"].shape[-2:]
     sizes = x.shape[-2:]
-    static = all(isinstance(size, int) for size in (*sizes, *out))
-    return x.dim() != 4 or (static and any(o > s for o, s in zip(out, sizes, strict=True)))
+    if x.dim() != 4:
+        return True
+    if not all(isinstance(size, int) for size in (*sizes, *out)):
+        return 1 in out
+    return any(o > s for o, s in zip(out, sizes, strict=True))
 
 
 def _squeeze(node: Node) -> bool:
@@ -126,8 +129,7 @@ def _mask(node: Node) -> bool:
 def _broadcast_values(node: Node) -> bool:
     if not _is(node, "index_put.default") or _accumulates(node) or _mask(node):
         return False
-    static = all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape)
-    return not static or indexing.index_put(node) is not None
+    return indexing.index_put(node) is not None
 
 
 def _zero_dim_reduction(node: Node) -> bool:
@@ -145,14 +147,46 @@ def _nearest(node: Node) -> bool:
     return _is(node, "upsample_nearest2d.vec") and not resizing.whole_factors(node)
 
 
-def _without_elements(node: Node) -> bool:
+def may_be_empty(node: Node) -> bool:
+    """Whether what ``node`` computes has no elements, or may come to have none.
+
+    A size that depends on one other alone is not meant: of that the delegate demands that it be enough
+    (``compiler.interface``).
+    """
     value = node.meta.get("val")
-    return (
-        isinstance(value, torch.Tensor)
-        and all(isinstance(size, int) for size in value.shape)
-        and value.numel() == 0
-        and bool(node.all_input_nodes)
+    return isinstance(value, torch.Tensor) and _empty(value) and bool(node.all_input_nodes)
+
+
+def _empty(value: torch.Tensor) -> bool:
+    return any(
+        least(size) < 1 and (isinstance(size, int) or len(size.node.expr.free_symbols) != 1)
+        for size in value.shape
     )
+
+
+def _of_nothing(node: Node) -> bool:
+    return _is(node, *shapes.OF_NOTHING) and any(_empty(tensor) for tensor in _tensors(node))
+
+
+def may_not_be_whole(node: Node) -> bool:
+    """Whether ``node`` will not be delegated for its sizes alone, so that it has to be taken apart."""
+    return may_be_empty(node) or _channels(node)
+
+
+def _channels(node: Node) -> bool:
+    transposed = _is(node, "convolution.default") and argument(node, "transposed")
+    norm = _is(node, "instance_norm.default", "_native_batch_norm_legit_no_training.default")
+    if not transposed and not norm and not _is(node, "pixel_shuffle.default"):
+        return False
+    x, *per_channel = (fake(a) for a in node.args if isinstance(a, Node))
+    return varies(*per_channel) or not isinstance(x.shape[1 if transposed or norm else -3], int)
+
+
+def _too_large(node: Node) -> bool:
+    if not overload_name(node) or not _tensors(node):
+        return False
+    dtypes = {tensor.dtype for tensor in _tensors(node)} - {torch.bool}
+    return any(not holds(dtype, number) for number in numbers(node) for dtype in dtypes)
 
 
 RULES: tuple[Rule, ...] = (
@@ -190,7 +224,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "adaptive-pool",
-        "the converter fails on adaptive pools of unbatched inputs or to more values than there are",
+        "the converter fails on adaptive pools of unbatched inputs or to more values than there are; one "
+        "row or column out of a number that varies is of unknown size to it",
         _adaptive_avg_pool,
         "RewriteAdaptivePoolsPass",
     ),
@@ -239,20 +274,37 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "no-elements",
-        "results without elements crash or fail to load",
-        _without_elements,
+        "results without elements, or that may come to have none, crash or fail to load",
+        may_be_empty,
         "RewriteCornersPass",
     ),
     Rule(
         "of-nothing",
         "what is reduced from no values at all comes out as whatever was in memory",
-        _rewritable(shapes.of_nothing, *shapes.OF_NOTHING),
+        _of_nothing,
         "RewriteCornersPass",
     ),
     Rule(
         "rounded-numbers",
         "the converter rounds the Python floats of arange and scalar_tensor to fp16",
         lambda node: _is(node, *shapes.OF_NUMBERS) and shapes.of_numbers(node) is not None,
+        "RewriteCornersPass",
+    ),
+    Rule(
+        "large-numbers",
+        "the converter fails on Python numbers that the tensor's dtype does not hold",
+        _too_large,
+    ),
+    Rule(
+        "channels",
+        "the converter fails on transposed convolutions, batch and instance norms and pixel shuffles of a "
+        "number of channels that varies",
+        _channels,
+    ),
+    Rule(
+        "crop",
+        "to replicate negative numbers of values is to crop, which the converter does not do",
+        _rewritable(shapes.pad, *shapes.REPLICATION_PADS),
         "RewriteCornersPass",
     ),
     Rule(
@@ -269,11 +321,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "any-of-bytes",
-        "any of bytes gives a byte in PyTorch, a boolean in the converter, which then fails",
-        lambda node: (
-            _is(node, "any.default", "any.dim", "any.dims")
-            and fake(node.args[0]).dtype == torch.uint8
-        ),
+        "any of bytes gives a byte in PyTorch, a boolean in the converter, which then fails; any over "
+        "no dims fails too",
+        _rewritable(shapes.any_, "any.default", "any.dim", "any.dims"),
         "RewriteCornersPass",
     ),
     Rule(
@@ -318,7 +368,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "integer-power",
-        "the converter computes a power of integers with a Python exponent in fp16",
+        "the converter computes a power of integers with a Python exponent in fp16; powers of integers "
+        "end the process where they do not fit, and come out as 0 for negative exponents",
         _rewritable(elementwise.power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"),
         "RewriteElementwisePass",
     ),

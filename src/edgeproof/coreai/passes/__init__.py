@@ -11,6 +11,7 @@ from typing import Any
 from edgeproof.coreai.passes.adaptive import RewriteAdaptivePoolsPass
 from edgeproof.coreai.passes.alpha import DecomposeAddSubAlphaPass
 from edgeproof.coreai.passes.attention import RewriteAttentionPass
+from edgeproof.coreai.passes.buffers import CopyToBuffersPass
 from edgeproof.coreai.passes.constants import FoldConstantCastsPass
 from edgeproof.coreai.passes.convolution import RewriteTransposedConvolutionPass
 from edgeproof.coreai.passes.elementwise import RewriteElementwisePass
@@ -24,6 +25,7 @@ from edgeproof.coreai.passes.resizing import RewriteResizingPass
 from edgeproof.coreai.passes.shapes import RewriteCornersPass
 
 __all__ = [
+    "CopyToBuffersPass",
     "DecomposeAddSubAlphaPass",
     "FoldConstantCastsPass",
     "NarrowDtypesPass",
@@ -45,6 +47,7 @@ __all__ = [
 def default_passes() -> list[Callable[[Any], Any]]:
     """The passes that make a program right for Core AI, in their order."""
     return [
+        CopyToBuffersPass(),
         FoldConstantCastsPass(),
         NormalizeCoreAIOpArgsPass(),
         RewriteMissingPass(),
@@ -57,6 +60,7 @@ def default_passes() -> list[Callable[[Any], Any]]:
         RewriteResizingPass(),
         RewriteIndexingPass(),
         NarrowDtypesPass(),
+        FoldConstantCastsPass(),
         RewriteElementwisePass(),
         DecomposeAddSubAlphaPass(),
     ]

@@ -20,33 +20,27 @@ _SDPA = torch.ops.aten.scaled_dot_product_attention.default
 
 def attention(node: Node) -> Replacement | None:
     """Attention in rank 4, with an additive mask of infinities."""
-    query, key, value = (fake(node.args[i]) for i in range(3))
+    query, value = fake(node.args[0]), fake(node.args[2])
     mask = argument(node, "attn_mask")
     rank, scale = query.dim(), argument(node, "scale")
     causal, gqa = bool(argument(node, "is_causal")), bool(argument(node, "enable_gqa"))
     narrow_value = query.shape[-1] != value.shape[-1]
-    lengths = (query.shape[-2], key.shape[-2])
-    static = all(isinstance(length, int) for length in lengths)
-    if rank == 4 and mask is None and not narrow_value and not (causal and static):
+    if rank == 4 and mask is None and not narrow_value and not causal:
         return None
-    hidden: torch.Tensor | None = None
-    if causal and static:
-        hidden = torch.full(lengths, -math.inf).triu(1).to(query.dtype)
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
         known = dict(zip(node.all_input_nodes, values, strict=True))
         q, k, v = (_rank_4(known[node.args[i]]) for i in range(3))
-        additive: torch.Tensor | None = hidden
+        additive = _causal(q, k) if causal else None
         blind: torch.Tensor | None = None
         if isinstance(mask, Node):
             additive, blind = _additive(known[mask], q.dtype)
             if rank == 3 and additive.dim() == 3:
                 additive, blind = torch.unsqueeze(additive, 1), torch.unsqueeze(blind, 1)
-        keep_causal = causal and hidden is None
         if narrow_value:
             result = _by_hand(q, k, v, additive, scale, gqa)
         else:
-            result = _SDPA(q, k, v, additive, 0.0, keep_causal, scale=scale, enable_gqa=gqa)
+            result = _SDPA(q, k, v, additive, 0.0, False, scale=scale, enable_gqa=gqa)
         if blind is not None:
             result = torch.where(blind, torch.full((), 0.0, dtype=result.dtype), result)
         for _ in range(4 - rank):
@@ -60,6 +54,18 @@ def _rank_4(x: torch.Tensor) -> torch.Tensor:
     if x.dim() == 2:
         x = torch.unsqueeze(x, 0)
     return torch.unsqueeze(x, 1) if x.dim() == 3 else x
+
+
+def _causal(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """(L, S) or (1, 1, L, S): infinities for the keys behind each query, whatever the lengths come to be."""
+    lengths = (q.shape[-2], k.shape[-2])
+    if all(isinstance(length, int) for length in lengths):
+        return torch.full(lengths, -math.inf).triu(1).to(q.dtype)
+    rows, columns = (
+        torch.cumsum(torch.full_like(x[:1, :1, :, :1], 1.0, dtype=torch.float32), 2) for x in (q, k)
+    )
+    zero, hidden = (torch.full((), n, dtype=q.dtype) for n in (0.0, -math.inf))
+    return torch.where(torch.gt(columns.transpose(2, 3), rows), hidden, zero)
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,7 @@ from edgeproof.coreai.graph import fake, overload_name
 
 
 class FoldConstantCastsPass(ExportedProgramPassBase):  # type: ignore[misc]
-    """Constants that are only ever used cast to one other dtype are kept in that dtype."""
+    """Constants that are only used cast to one other dtype, and only computed with, are kept in it."""
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """The program without such casts; state that the program changes, or shares, is left alone."""
@@ -24,7 +24,7 @@ class FoldConstantCastsPass(ExportedProgramPassBase):  # type: ignore[misc]
         placeholders = {n.name: n for n in exported_program.graph.nodes if n.op == "placeholder"}
         state, constants = dict(exported_program.state_dict), dict(exported_program.constants)
         targets = [spec.target for spec in signature.input_specs]
-        modified = False
+        output, modified = exported_program.graph.output_node(), False
         for spec in signature.input_specs:
             fixed = spec.kind == InputKind.CONSTANT_TENSOR or (
                 spec.kind == InputKind.BUFFER and spec.target not in mutated
@@ -33,7 +33,9 @@ class FoldConstantCastsPass(ExportedProgramPassBase):  # type: ignore[misc]
             if not fixed or node is None or not node.users or targets.count(spec.target) > 1:
                 continue
             if any(
-                overload_name(u) != "_to_copy.default" or set(u.kwargs) != {"dtype"}
+                overload_name(u) != "_to_copy.default"
+                or set(u.kwargs) != {"dtype"}
+                or output in u.users
                 for u in node.users
             ):
                 continue

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
+from edgeproof.coreai.graph import argument, fake, holds, overload_name, overload_of
 from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.passes.shapes import all_bits
 
 FLOAT_RESULTS = tuple(
     f"{name}.default"
@@ -60,7 +61,7 @@ def bitwise_not(node: Node) -> Replacement | None:
     dtype = node.meta["val"].dtype
     if dtype == torch.bool:
         return None
-    ones = torch.tensor(255 if dtype == torch.uint8 else -1, dtype=dtype)
+    ones = all_bits(dtype)
     return lambda x: torch.bitwise_xor(x, ones)
 
 
@@ -147,9 +148,14 @@ def atan2(node: Node) -> Replacement | None:
 
 
 def power(node: Node) -> Replacement | None:
-    """A Python exponent of an integer tensor is read in fp16 by the converter: the tensor is cast first."""
+    """A Python exponent of an integer tensor is read in fp16 by the converter: the tensor is cast first.
+
+    Powers of integers end the process where they do not fit, and come out as 0 for negative exponents.
+    """
     dtype = node.meta["val"].dtype
-    if not dtype.is_floating_point or all(fake(a).dtype == dtype for a in node.all_input_nodes):
+    if not dtype.is_floating_point:
+        return _integer_power(node)
+    if all(fake(a).dtype == dtype for a in node.all_input_nodes):
         return None
     op = overload_of(node.target)
 
@@ -158,6 +164,46 @@ def power(node: Node) -> Replacement | None:
         return op(*(a.to(dtype) if isinstance(a, torch.Tensor) else a for a in operands))
 
     return replacement
+
+
+def _integer_power(node: Node) -> Replacement | None:
+    dtype, exponent = fake(node).dtype, node.args[1]
+    if dtype in (torch.bool, torch.int64):  # of 64 bits nothing is delegated
+        return None
+    if isinstance(exponent, int):
+        return (lambda x: _multiplied(x.to(dtype), exponent)) if exponent >= 0 else None
+    if not isinstance(exponent, Node) or overload_name(exponent) == "relu.default":
+        return None
+    if isinstance(node.args[0], int) and not holds(dtype, node.args[0]):
+        return None  # PyTorch gives an error when it is run
+
+    def replacement(*values: torch.Tensor) -> torch.Tensor:
+        base, to = _operands(node, values)
+        to = to.to(dtype)
+        base = base.to(dtype) if isinstance(base, torch.Tensor) else torch.full_like(to, base)
+        one = torch.full((), 1, dtype=dtype)
+        positive = torch.pow(base, torch.relu(to))
+        if not dtype.is_signed:
+            return positive
+        # One over an integer, towards zero: 1 of 1, the sign of a power of -1, else 0.
+        odd = torch.eq(torch.bitwise_and(to, one), one)
+        sign = torch.where(torch.logical_and(odd, torch.lt(base, 0)), torch.neg(one), one)
+        unit = torch.logical_or(torch.eq(base, 1), torch.eq(base, -1))
+        inverse = torch.where(unit, sign, torch.full((), 0, dtype=dtype))
+        return torch.where(torch.lt(to, 0), inverse, positive)
+
+    return replacement
+
+
+def _multiplied(x: torch.Tensor, times: int) -> torch.Tensor:
+    """``x`` to the power of ``times``, by squaring."""
+    result, square = torch.full_like(x, 1), x
+    while times:
+        if times & 1:
+            result = torch.mul(result, square)
+        times >>= 1
+        square = torch.mul(square, square) if times else square
+    return result
 
 
 def _both_bool(node: Node) -> bool:
@@ -185,11 +231,19 @@ def of_bools(node: Node) -> Replacement | None:
 
 
 def clamp(node: Node) -> Replacement | None:
-    """Bounds of an integer tensor are read through a float, and its dtype is not widened to theirs."""
+    """Bounds of an integer tensor are read through a float, and its dtype is not widened to theirs.
+
+    PyTorch lets negative bounds of bytes wrap around.
+    """
     dtype = node.meta["val"].dtype
     if fake(node.args[0]).dtype.is_floating_point:
         return None
-    low, high = argument(node, "min"), argument(node, "max")
+    low, high = (
+        256 + b if dtype == torch.uint8 and isinstance(b, int) and -256 < b < 0 else b
+        for b in (argument(node, "min"), argument(node, "max"))
+    )
+    if not all(holds(dtype, b) for b in (low, high) if isinstance(b, int | float)):
+        return None  # PyTorch gives an error when it is run
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
         known = dict(zip(node.all_input_nodes, values, strict=True))

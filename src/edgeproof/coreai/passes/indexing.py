@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.graph import argument, fake, same_size
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, kept_out
 
 _COMPARED_AT_MOST = 2**22
 """An accumulating write compares every place with every index; beyond this many it stays outside."""
@@ -28,9 +28,11 @@ def index_put(node: Node) -> Replacement | None:
     masks = [i for _, i in given if fake(i).dtype == torch.bool]
     if masks:
         whole = len(given) == 1 and values.numel() == 1 and not accumulate
-        return _masked(node, given[0][0], given[0][1]) if whole and _static(x) else None
-    if not given or not _static(x, values, *(fake(i) for _, i in given)):
+        return _masked(node, given[0][0], given[0][1]) if whole and _static(x) else kept_out
+    if not given:
         return None
+    if not _static(x, values, *(fake(i) for _, i in given)):
+        return kept_out
     if accumulate:
         return _accumulated(node, given)
     shape = _indexed_shape(x.shape, given)
@@ -89,7 +91,7 @@ def _expanded(node: Node, shape: tuple[int, ...]) -> Replacement:
     return replacement
 
 
-def _accumulated(node: Node, given: list[tuple[int, Any]]) -> Replacement | None:
+def _accumulated(node: Node, given: list[tuple[int, Any]]) -> Replacement:
     """Adds to every place the values whose index names it, by comparing every place with every index."""
     x = fake(node.args[0])
     dims = [d for d, _ in given]
@@ -100,7 +102,7 @@ def _accumulated(node: Node, given: list[tuple[int, Any]]) -> Replacement | None
     broadcast = torch.broadcast_shapes(*(fake(i).shape for _, i in given))
     count = math.prod(broadcast)
     if places * count * math.prod(others) > _COMPARED_AT_MOST or x.dtype == torch.bool:
-        return None
+        return kept_out
     front = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     strides = [math.prod(x.shape[e] for e in dims[k + 1 :]) for k in range(len(dims))]
     order = [*dims, *rest]
@@ -138,15 +140,23 @@ def _accumulated(node: Node, given: list[tuple[int, Any]]) -> Replacement | None
     return replacement
 
 
+def _shorter(index: torch.Tensor, x: torch.Tensor, dim: int | None = None) -> list[int]:
+    """The dims other than ``dim`` in which ``index`` is, or may be, shorter than ``x``."""
+    sizes = enumerate(zip(index.shape, x.shape, strict=True))
+    return [d for d, (mine, other) in sizes if d != dim and not same_size(mine, other)]
+
+
 def gather(node: Node) -> Replacement | None:
     """An index that is shorter than the input in other dims reads from the start of these."""
     x, index = fake(node.args[0]), fake(node.args[2])
-    if x.dim() == 0 or not _static(x, index):
+    if x.dim() == 0:
         return None
     dim = node.args[1] % x.dim()
-    shorter = [d for d in range(x.dim()) if d != dim and index.shape[d] < x.shape[d]]
+    shorter = _shorter(index, x, dim)
     if not shorter:
         return None
+    if not _static(x, index):
+        return kept_out
 
     def replacement(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         for d in shorter:
@@ -161,13 +171,15 @@ def scatter(node: Node) -> Replacement | None:
     x, index = fake(node.args[0]), fake(node.args[2])
     source = node.args[3]
     tensors = [x, index, *([fake(source)] if isinstance(source, Node) else [])]
-    if x.dim() == 0 or not _static(*tensors):
+    if x.dim() == 0:
         return None
     dim = node.args[1] % x.dim()
-    shorter = [d for d in range(x.dim()) if d != dim and index.shape[d] < x.shape[d]]
-    longer = isinstance(source, Node) and tuple(fake(source).shape) != tuple(index.shape)
+    shorter = _shorter(index, x, dim)
+    longer = isinstance(source, Node) and bool(_shorter(index, fake(source)))
     if not shorter and not longer:
         return None
+    if not _static(*tensors):
+        return kept_out
 
     def replacement(*given: torch.Tensor) -> torch.Tensor:
         known = _named(node, given)

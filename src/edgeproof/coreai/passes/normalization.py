@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from edgeproof.coreai.graph import argument, fake
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, kept_out
 
 _BATCH_NORM: Any = torch.ops.aten._native_batch_norm_legit_no_training.default
 
@@ -20,7 +20,7 @@ def batch_norm(node: Node) -> Replacement | None:
     if isinstance(node.args[1], Node) and isinstance(node.args[2], Node):
         return None
     if not isinstance(x.shape[1], int):
-        return None
+        return kept_out
     ones, zeros = (
         torch.ones(x.shape[1], dtype=mean.dtype),
         torch.zeros(x.shape[1], dtype=mean.dtype),

@@ -60,6 +60,8 @@ def _reduction(node: Node) -> bool:
         node.graph.erase_node(node)
         return True
     dims = argument(node, "dim")
+    if dims == [] and overload_name(node) == "any.dims":
+        return False  # of no dims it is the one reduction that reduces nothing
     every = dims is None or len(dims) == 0
     counted = list(range(rank)) if every else sorted({d % rank if rank else 0 for d in dims})
     kwargs = {"dtype": node.kwargs["dtype"]} if node.kwargs.get("dtype") is not None else {}

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.graph import argument, fake, least, varies
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, kept_out
 
 
 def _static_sizes(node: Node) -> tuple[Sequence[int], Sequence[int]] | None:
@@ -53,23 +53,32 @@ def nearest(node: Node) -> Replacement | None:
 
 
 def bilinear(node: Node) -> Replacement | None:
-    """With corners aligned, an output of one row (or column) is the first of the input."""
-    static = _static_sizes(node)
-    if static is None or not argument(node, "align_corners"):
+    """With corners aligned, an output of one row (or column) is the first of the input.
+
+    And more rows out of one are that one again; of inputs whose other sizes vary they end the process too.
+    """
+    if not argument(node, "align_corners"):
         return None
+    static = _static_sizes(node)
+    if static is None:
+        return kept_out if any(least(size) <= 1 for size in fake(node).shape[-2:]) else None
     sizes, out = static
     single = [
         d for d, (size, count) in enumerate(zip(sizes, out, strict=True)) if count == 1 < size
     ]
-    if not single:
+    only = [d for d, (size, count) in enumerate(zip(sizes, out, strict=True)) if size == 1 < count]
+    if not single and not (only and varies(fake(node.args[0]))):
         return None
+    resized = [1 if d in only else count for d, count in enumerate(out)]
 
     def replacement(x: torch.Tensor) -> torch.Tensor:
         for d in single:
             x = x.narrow(2 + d, 0, 1)
-        if len(single) == 2:
-            return torch.ops.aten.alias.default(x)
-        return torch.ops.aten.upsample_bilinear2d.vec(x, list(out), True, None)
+        if resized != list(x.shape[-2:]):
+            x = torch.ops.aten.upsample_bilinear2d.vec(x, resized, True, None)
+        for d in only:
+            x = torch.cat([x] * out[d], 2 + d)
+        return torch.ops.aten.alias.default(x)
 
     return replacement
 

@@ -11,7 +11,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 import torch
 from coreai_torch import get_decomp_table
@@ -27,12 +27,24 @@ Replacement = Callable[..., Any]
 """Takes the values of ``node.all_input_nodes`` in that order, gives what the node gives."""
 
 
+KEPT_OUT = "edgeproof_kept_out"
+"""Marks, in a node's ``meta``, that a pass found it can only be kept out of the delegate."""
+
+
+def kept_out(*_: Any) -> Never:
+    """What ``build`` answers for a node that is wrong as it is, or may be, and cannot be mended.
+
+    A rule of ``variants.py`` keeps such nodes out of the delegate.
+    """
+    raise AssertionError("stands for no replacement")
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """Replaces calls of ``operators`` by what ``build`` writes for them.
 
-    ``build`` looks at one node and answers with the function that replaces it, or with ``None`` when this
-    node is right as it is or cannot be mended (a rule of ``variants.py`` then keeps it out).
+    ``build`` looks at one node and answers with the function that replaces it, with ``None`` when this node
+    is right as it is, or with ``kept_out``.
     """
 
     operators: tuple[str, ...]
@@ -50,14 +62,24 @@ class RewritePass:
         modified = False
         for node in list(graph_module.graph.nodes):
             rewrite = by_name.get(overload_name(node))
-            replacement = rewrite.build(node) if rewrite else None
-            if replacement is not None:
+            replacement = rewrite.build(node) if rewrite and not takes_sizes(node) else None
+            if replacement is kept_out:
+                node.meta[KEPT_OUT] = True
+            elif replacement is not None:
                 inline(graph_module, node, replacement)
                 modified = True
         if modified:
             graph_module.graph.eliminate_dead_code()
             graph_module.recompile()
         return PassResult(graph_module, modified)
+
+
+def takes_sizes(node: Node) -> bool:
+    """Whether ``node`` is given a size that the program computes: a scalar, for which it is not delegated."""
+    return any(
+        isinstance(n.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+        for n in node.all_input_nodes
+    )
 
 
 @functools.cache

@@ -10,13 +10,14 @@ from executorch.exir.pass_base import PassResult
 from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 
-from edgeproof.coreai.graph import argument, fake, overload_name, overload_of
+from edgeproof.coreai.graph import argument, fake, holds, overload_name, overload_of
 from edgeproof.coreai.passes.rewrite import (
     Replacement,
     Rewrite,
     RewritePass,
     inline,
     insert_constant,
+    takes_sizes,
 )
 
 
@@ -57,35 +58,52 @@ def cast(node: Node) -> Replacement | None:
     return replacement
 
 
+def all_bits(dtype: torch.dtype) -> torch.Tensor:
+    """The integer of ``dtype`` whose bits are all set, with no dims."""
+    return torch.tensor(torch.iinfo(dtype).max if dtype == torch.uint8 else -1, dtype=dtype)
+
+
 _BITS = {torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.int32: 32}
+
+
+_END = 2**63 - 1
+
+REPLICATION_PADS = tuple(f"replication_pad{rank}d.default" for rank in (1, 2, 3))
 
 
 def pad(node: Node) -> Replacement | None:
     """To replicate negative numbers of values is to crop, which the converter does not do."""
-    amounts = list(argument(node, "padding"))
+    return _cropped(node, list(argument(node, "padding")))
+
+
+def constant_pad(node: Node) -> Replacement | None:
+    """Where cropping may leave nothing the node is not delegated, and ExecuTorch's own kernel only pads."""
+    static = all(isinstance(size, int) for size in fake(node.args[0]).shape)
+    return None if static else _cropped(node, list(argument(node, "pad")), *node.args[2:])
+
+
+def _cropped(node: Node, amounts: list[int], *more: Any) -> Replacement | None:
     if all(amount >= 0 for amount in amounts):
         return None
     op, rank = overload_of(node.target), fake(node.args[0]).dim()
-    if not all(isinstance(size, int) for size in fake(node.args[0]).shape):
-        return None
 
     def replacement(x: torch.Tensor) -> torch.Tensor:
         for d in range(len(amounts) // 2):
             before, after = (max(-amount, 0) for amount in amounts[2 * d : 2 * d + 2])
-            dim = rank - 1 - d
             if before or after:
-                x = x.narrow(dim, before, x.shape[dim] - before - after)
-        return op(x, [max(amount, 0) for amount in amounts])
+                x = torch.ops.aten.slice.Tensor(x, rank - 1 - d, before, -after or _END)
+        return op(x, [max(amount, 0) for amount in amounts], *more)
 
     return replacement
 
 
 def any_(node: Node) -> Replacement | None:
-    """``any`` of bytes gives a byte; of a zero-dim tensor, whether it is zero."""
+    """``any`` of bytes gives a byte; of a zero-dim tensor, or over no dims, what is not zero."""
     x = fake(node.args[0])
-    if x.dim() == 0:
+    over_no_dims = overload_name(node) == "any.dims" and argument(node, "dim") == []
+    if x.dim() == 0 or over_no_dims:
         dtype = node.meta["val"].dtype
-        return lambda x: (x if x.dtype == torch.bool else torch.ne(x, 0)).to(dtype)
+        return lambda x: (x.clone() if x.dtype == torch.bool else torch.ne(x, 0)).to(dtype)
     if x.dtype != torch.uint8:
         return None
     op, rest = overload_of(node.target), node.args[1:]
@@ -137,7 +155,14 @@ def sort(node: Node) -> Replacement | None:
     if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
         return None
     size, descending = x.shape[dim], bool(argument(node, "descending"))
-    return lambda x: _nan_first_topk(x, size, dim, descending)
+
+    def replacement(x: torch.Tensor) -> Any:
+        if x.dtype != torch.bool:
+            return _nan_first_topk(x, size, dim, descending)
+        values, positions = _nan_first_topk(x.to(torch.int32), size, dim, descending)
+        return values.to(torch.bool), positions
+
+    return replacement
 
 
 def topk(node: Node) -> Replacement | None:
@@ -197,6 +222,8 @@ def of_numbers(node: Node) -> torch.Tensor | None:
         return None
     if all(float(a).is_integer() and abs(a) <= 2**11 for a in node.args):
         return None
+    if not all(holds(dtype, a) for a in node.args):
+        return None
     values: torch.Tensor = overload_of(node.target)(*node.args, dtype=dtype)
     return values
 
@@ -244,9 +271,7 @@ def _arg(node: Node, *, least: bool) -> Replacement | None:
         kept = keepdim and not whole
         turned = x
         if least:
-            turned = (
-                torch.neg(x) if real else torch.bitwise_xor(x, torch.full((), -1, dtype=x.dtype))
-            )
+            turned = torch.neg(x) if real else torch.bitwise_xor(x, all_bits(x.dtype))
         positions = torch.argmax(turned, dim, kept)
         if real:
             positions = _first_nan_or(x, positions, dim, kept)
@@ -316,10 +341,8 @@ class RewriteCornersPass(RewritePass):
         Rewrite(ONE_VALUE, of_one_value),
         Rewrite(("sort.default",), sort),
         Rewrite(("topk.default",), topk),
-        Rewrite(
-            ("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default"),
-            pad,
-        ),
+        Rewrite(REPLICATION_PADS, pad),
+        Rewrite(("constant_pad_nd.default",), constant_pad),
         Rewrite(("argmax.default", "argmin.default", "max.dim", "min.dim"), arg_extremum),
         Rewrite(("addmm.default",), addmm),
     )
@@ -328,7 +351,7 @@ class RewriteCornersPass(RewritePass):
         """Change ``graph_module`` in place."""
         modified = False
         for node in list(graph_module.graph.nodes):
-            if node.op != "call_function" or not node.users:
+            if node.op != "call_function" or not node.users or takes_sizes(node):
                 continue
             if _is_empty(node):
                 inline(graph_module, node, _nothing(fake(node)))

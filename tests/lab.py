@@ -52,13 +52,13 @@ class Lab:
         choice = parse_choice(None)
         wanted = choice.stacks()[stack]
         python = described(find_python(None, wanted.pythons)).path
-        subject = prepare(wanted, choice, python, on_progress=lambda _: None)
+        self.subject = prepare(wanted, choice, python, on_progress=lambda _: None)
         import edgeproof
 
         main = Path(edgeproof.__file__).parent / "worker" / "__main__.py"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the lab
         self._process = subprocess.Popen(
-            [subject.python, "-I", "-X", "faulthandler", "-c", _SERVER, str(main)],
+            [self.subject.python, "-I", "-X", "faulthandler", "-c", _SERVER, str(main)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -26,7 +26,7 @@ def test_help_answers_at_once() -> None:
     assert statistics.median(times) < 0.3
 
 
-@pytest.mark.parametrize("command", ["smoke", "check", "doctor", "flows", "subjects"])
+@pytest.mark.parametrize("command", ["smoke", "check", "stress", "doctor", "flows", "subjects"])
 def test_every_command_has_help(command: str) -> None:
     assert run(command, "--help").returncode == 0
 

@@ -125,6 +125,29 @@ def test_a_folder_that_cannot_be_written_to(coreai_lab: Lab, tmp_path: Path) -> 
     assert "EDGEPROOF_CACHE_DIR" in said
 
 
+def test_the_module_takes_and_gives_tensors_in_any_order_of_dims(
+    coreai_lab: Lab, tmp_path: Path
+) -> None:
+    off, strides = coreai_lab.run(
+        f"""
+import torch
+from edgeproof.native import build
+from executorch.runtime import Runtime
+from executorch.exir import to_edge
+module = torch.nn.GELU()
+x = torch.randn(2, 3, 6, 5).to(memory_format=torch.channels_last)
+edge = to_edge(torch.export.export(module, (x,)))
+path = {str(tmp_path / "model.pte")!r}
+open(path, "wb").write(edge.to_executorch().buffer)
+[answer] = build.load("driver").Module(path, "", {{}}).execute("forward", [x.numpy()])
+right = module(x).detach().numpy()
+result = [float(abs(answer - right).max()), [list(answer.strides), list(right.strides)]]
+"""
+    )
+    assert off < 1e-5
+    assert strides[0] == strides[1]
+
+
 def test_load_time_options_reach_the_delegate_through_the_module(
     coreai_lab: Lab, tmp_path: Path
 ) -> None:
@@ -138,7 +161,7 @@ install_runtime(cache_dir=tempfile.mkdtemp())
 module, x = torch.nn.Linear(4, 3).eval(), torch.randn(2, 4)
 path = {str(tmp_path / "model.pte")!r}
 open(path, "wb").write(lower(torch.export.export(module, (x,))).to_executorch().buffer)
-Module = build.load("module").Module
+Module = build.load("driver").Module
 folder = {str(tmp_path / "cache")!r}
 options = {{"coreai_cache_dir": folder, "coreai_share_multifunction_model": True}}
 loaded = Module(path, "CoreAIBackend", options)

@@ -49,6 +49,18 @@ _subject = click.option(
 )
 
 
+_seed = click.option("--seed", type=int, default=0, show_default=True, help="The run's seed.")
+_json = click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help="Write the report as JSON to FILE; one that lies there is removed first.",
+)
+_junit = click.option(
+    "--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML to FILE."
+)
+
+
 def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
     """Refuse NaN, which passes for every range: no stage would ever take too long."""
     if value is not None and math.isnan(value):
@@ -70,7 +82,7 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
                 multiple=True,
                 help="Accept that a flow ends not_run or skipped here. May be given several times.",
             ),
-            click.option("--seed", type=int, default=0, show_default=True, help="The run's seed."),
+            _seed,
             click.option(
                 "--workers",
                 type=click.IntRange(min=1),
@@ -83,12 +95,8 @@ def _proving(command: Callable[..., Any]) -> Callable[..., Any]:
                 metavar="SECONDS",
                 help="End a cell whose stage takes longer. Default: a limit for each stage.",
             ),
-            click.option(
-                "--json",
-                "json_file",
-                metavar="FILE",
-                help="Write the report as JSON to FILE; one that lies there is removed first.",
-            ),
+            _json,
+            _junit,
         )
     ):
         command = option(command)
@@ -123,6 +131,67 @@ def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -
     from edgeproof.cli import prove
 
     _exit(prove.check(model, flows, condition=condition, **options))
+
+
+@cli.command()
+@click.option(
+    "--flow", "flows", multiple=True, required=True, metavar="NAME,GLOB...", help="What to stress."
+)
+@click.option(
+    "--case",
+    metavar="ID|FILE.py:FACTORY|MODEL.pt2",
+    help="The model. Default: stress/residual_mlp, which has two delegates.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    default=("private",),
+    show_default=True,
+    metavar="MODE,...",
+    help="What threads share: private, shared-program, shared-method, mixed, churn or reload.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Default: $EDGEPROOF_STRESS_THREADS, or 4.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    help="Of each thread, in each phase. Default: $EDGEPROOF_STRESS_ITERATIONS, or 10.",
+)
+@click.option(
+    "--sanitize",
+    type=click.Choice(["thread", "address"]),
+    help="Build the driver and the bridge with a sanitizer.",
+)
+@click.option(
+    "--reduce-seconds",
+    type=click.FloatRange(min=0),
+    callback=_a_number,
+    default=300.0,
+    show_default=True,
+    help="How long to look for the smallest load that still fails; 0 does not look.",
+)
+@click.option(
+    "--phase-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_a_number,
+    metavar="SECONDS",
+    help="End a phase that takes longer. Default: scales with the load.",
+)
+@_executorch
+@_python
+@_subject
+@_seed
+@_json
+@_junit
+def stress(flows: tuple[str, ...], **options: Any) -> None:
+    """Load and run programs from many native threads, over a cold and a warm cache."""
+    from edgeproof.cli import stress as stressing
+
+    _exit(stressing.stress(flows, **options))
 
 
 @cli.command()

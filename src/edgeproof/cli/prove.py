@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeproof.cases import smoke as smoke_cases
 from edgeproof.cases import user
 from edgeproof.cli.signals import undisturbed
 from edgeproof.errors import EdgeproofError, ExitCode, UsageError
 from edgeproof.flows.registry import all_flows, select
-from edgeproof.gate.rules import rule
+from edgeproof.gate.rules import Ruling, rule
 from edgeproof.host import subjects
 from edgeproof.host.interpreters import described, find_python
 from edgeproof.host.process import Limits
-from edgeproof.host.run import SubjectPlan, run_cells
+from edgeproof.host.run import Outcome, SubjectPlan, run_cells
 from edgeproof.host.wheel import ExecutorchChoice, parse_choice
 from edgeproof.plan.case import Case
 from edgeproof.plan.cell import Cell, case_seed
@@ -29,24 +29,36 @@ from edgeproof.plan.flow import Flow
 from edgeproof.plan.stack import Stack
 from edgeproof.plan.subject import Subject
 from edgeproof.report import document, terminal
+from edgeproof.report.junit import junit as junit_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _MOST_WORKERS = 4
 
 
-def smoke(flows: Iterable[str], *, json_file: str | None, **options: Any) -> ExitCode:
+def smoke(
+    flows: Iterable[str], *, json_file: str | None, junit_file: str | None, **options: Any
+) -> ExitCode:
     """Run the smoke suite."""
-    report = document.claim(json_file)
-    return prove(smoke_cases.CASES, "smoke", split(flows), report=report, **options)
+    report, junit = document.claim(json_file), document.claim(junit_file)
+    return prove(smoke_cases.CASES, "smoke", split(flows), report=report, junit=junit, **options)
 
 
 def check(
-    model: str, flows: Iterable[str], *, condition: bool, json_file: str | None, **options: Any
+    model: str,
+    flows: Iterable[str],
+    *,
+    condition: bool,
+    json_file: str | None,
+    junit_file: str | None,
+    **options: Any,
 ) -> ExitCode:
     """Run a user's own model."""
-    report = document.claim(json_file)
+    report, junit = document.claim(json_file), document.claim(junit_file)
     case = user.case_from_argument(model, condition=condition)
     command = f"check {shlex.quote(model)}" + (" --condition" if condition else "")
-    return prove((case,), command, split(flows), report=report, **options)
+    return prove((case,), command, split(flows), report=report, junit=junit, **options)
 
 
 def split(flows: Iterable[str]) -> tuple[str, ...]:
@@ -112,11 +124,12 @@ def prove(
     workers: int | None,
     stage_timeout: float | None,
     report: Path | None,
+    junit: Path | None,
 ) -> ExitCode:
     """Take the cases through the flows, show what came of it and return the gate's exit code.
 
     ``command`` is what reproduces the run, without flows and options; ``report`` where the JSON report
-    goes, as ``document.claim`` gave it.
+    goes, ``junit`` where the same goes as JUnit XML, as ``document.claim`` gave them.
     """
     flows = select(patterns)
     accepted = _declarations(declared)
@@ -142,6 +155,28 @@ def prove(
             limits=Limits(stage=stage_timeout),
             declared=accepted,
         )
+    common = common_options(executorch, python, subject, seed, stage_timeout)
+    reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
+    return conclude(
+        outcome, to,
+        report=report, junit=junit, seed=seed, reproduce=reproduce, show=terminal.show,
+    )  # fmt: skip
+
+
+def conclude(
+    outcome: Outcome,
+    to: Console,
+    *,
+    report: Path | None,
+    junit: Path | None,
+    seed: int,
+    reproduce: Mapping[str, str],
+    show: Callable[[Console, Outcome, Ruling, Mapping[str, str]], None],
+) -> ExitCode:
+    """Judge what came of a run, write the report, ``show`` it, and return the gate's exit code.
+
+    Raises what ended the run, or kept the report from being written, after that.
+    """
     broken = sum(
         any(result.cell.subject == key and not result.declared for result in outcome.ledger)
         for key in outcome.broken
@@ -152,8 +187,6 @@ def prove(
         fault=outcome.fault,
         broken_subjects=broken,
     )
-    common = _common_options(executorch, python, subject, seed, stage_timeout)
-    reproduce = {cell.id: f"edgeproof {command} --flows {cell.flow.name}{common}" for cell in cells}
     unwritten: EdgeproofError | None = None
     with undisturbed():
         if report is not None:  # first: a terminal may take nothing any more
@@ -165,8 +198,13 @@ def prove(
                 document.write(told, report)
             except EdgeproofError as failure:
                 unwritten = failure
+        if junit is not None:
+            try:
+                document.write_text(junit_of(outcome, reproduce), junit)
+            except EdgeproofError as failure:
+                unwritten = unwritten or failure
         with suppress(OSError):  # a terminal that was closed
-            terminal.show(to, outcome, ruling, reproduce)
+            show(to, outcome, ruling, reproduce)
             if report is not None and unwritten is None:
                 to.print(f"report: {report}", markup=False)
     if outcome.fault is not None:
@@ -196,13 +234,14 @@ def _declarations(given: Sequence[str]) -> dict[str, str]:
     return accepted
 
 
-def _common_options(
+def common_options(
     executorch: str | None,
     python: str | None,
     subject: str | None,
     seed: int,
     stage_timeout: float | None,
 ) -> str:
+    """The options of every command that runs cells, as its reproducing command line repeats them."""
     named = {"--executorch": executorch, "--python": python, "--subject": subject}
     words = [f" {option} {shlex.quote(value)}" for option, value in named.items() if value]
     words += [f" --seed {seed}"] if seed else []

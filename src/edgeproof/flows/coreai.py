@@ -33,6 +33,9 @@ def flows(prefix: str, what: str, *, smoke: tuple[str, ...]) -> tuple[Flow, ...]
             quantized=mode.startswith("w"),
             installs="edgeproof.coreai.runtime:install_runtime",
             in_smoke=mode in smoke,
+            cache_option="coreai_cache_dir",
+            cache_stats="edgeproof.coreai.runtime.cache:cache_stats",
+            cache_clear="edgeproof.coreai.runtime.cache:clear",
         )
         for mode, how in _MODES.items()
     )

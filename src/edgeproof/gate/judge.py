@@ -111,7 +111,8 @@ def _first_wrong(cell: Cell, ended: Ended, *, lowers_only: bool) -> _Wrong | Non
     """
     flow, evidence = cell.flow, ended.evidence
     if not lowers_only:
-        unproved = _first_unproved_stage(cell, ended.stages, Stage.COMPARE)
+        last = Stage.STRESS if cell.keep else Stage.COMPARE
+        unproved = _first_unproved_stage(cell, ended.stages, last)
         if unproved is not None:
             said = f"the worker did not say that {unproved} ended, once and in its turn"
             return _Wrong(stage=unproved, cause="unproved", reason=said)

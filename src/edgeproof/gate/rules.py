@@ -53,6 +53,12 @@ def rule(
         broke(f"{broken_subjects} subject(s) could not be prepared", ExitCode.SUBJECT)
     if not any(result.verdict is Verdict.PASSED for result in results):
         broke("no cell passed: nothing was proved", ExitCode.NOTHING_RAN)
+    unlapped = [result for result in results if result.cause == "no_overlap"]
+    if unlapped:
+        broke(
+            f"{len(unlapped)} stress run(s) did not overlap: they prove nothing",
+            ExitCode.NOTHING_RAN,
+        )
     bad = [result for result in results if not _good(result)]
     if bad:
         broke(f"{len(bad)} of {len(ledger.asked)} cells are not good", ExitCode.GATE_BROKEN)

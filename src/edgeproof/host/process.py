@@ -56,6 +56,7 @@ STAGE_SECONDS: Mapping[Stage, float] = {
     Stage.LOAD: 600,
     Stage.RUN: 1200,
     Stage.COMPARE: 600,
+    Stage.STRESS: 600,
 }
 
 
@@ -165,6 +166,7 @@ class WorkerProcess:
                     "case": cell.case.to_json(),
                     "flow": asdict(cell.flow),
                     "seed": cell.seed,
+                    "keep": asdict(cell.keep) if cell.keep else None,
                     "log": str(log),
                 }
             )
@@ -319,8 +321,8 @@ class WorkerProcess:
         self.kill()
         printed, native = _split_native(_text(log))
         return {
-            "how": _how(code),
-            "signal": _signal_name(code),
+            "how": how_it_ended(code),
+            "signal": signal_name(code),
             "exit_code": code,
             "python_stack": _text(self._crash_log)[:8000],
             "native_stack": native[:8000],
@@ -358,8 +360,9 @@ def _never_started(why: str) -> dict[str, Any]:
     }
 
 
-def _how(code: int | None) -> str:
-    name = _signal_name(code)
+def how_it_ended(code: int | None) -> str:
+    """The end of a process in words, from its exit code."""
+    name = signal_name(code)
     if name == "SIGKILL":
         return "killed by SIGKILL: by the system when memory runs out, or by someone"
     if name:
@@ -369,7 +372,8 @@ def _how(code: int | None) -> str:
     return f"it left with exit code {code}"
 
 
-def _signal_name(code: int | None) -> str:
+def signal_name(code: int | None) -> str:
+    """The signal that ended a process, empty when none did."""
     if code is None or code >= 0:
         return ""
     try:

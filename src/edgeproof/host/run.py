@@ -82,13 +82,22 @@ def run_cells(
     watcher: Watcher,
     limits: Limits,
     declared: dict[str, str],
+    folder: Path | None = None,
 ) -> Outcome:
     """Run every cell and return the ledger. ``declared`` maps flows to why they may be ``not_run``.
 
     Ctrl-C ends the workers, keeps what was done and leaves the rest ``not_run``. A journal of results is
-    written as they come, one JSON object a line, in the run's folder.
+    written as they come, one JSON object a line, in the run's ``folder`` (a new one unless given).
     """
-    return _Run(cells, plans, watcher=watcher, limits=limits, declared=declared).go(workers)
+    run = _Run(
+        cells,
+        plans,
+        watcher=watcher,
+        limits=limits,
+        declared=declared,
+        folder=folder or new_folder(),
+    )
+    return run.go(workers)
 
 
 class _Run:
@@ -100,6 +109,7 @@ class _Run:
         watcher: Watcher,
         limits: Limits,
         declared: dict[str, str],
+        folder: Path,
     ) -> None:
         self._ledger = Ledger(cells)
         self._benches = [
@@ -113,7 +123,7 @@ class _Run:
         self._lock = threading.RLock()
         self._started = 0
         self._fault: BaseException | None = None
-        self._folder = _new_folder()
+        self._folder = folder
 
     def go(self, workers: int) -> Outcome:
         began, start = datetime.now(UTC), time.monotonic()
@@ -336,7 +346,7 @@ def _append(journal: Path, result: Result) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def _new_folder() -> Path:
+def new_folder() -> Path:
     """A folder for this run's logs; those of the latest runs and of the last day stay."""
     runs = cache.root() / "runs"
     try:

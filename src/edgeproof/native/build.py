@@ -28,6 +28,7 @@ from filelock import FileLock
 from edgeproof.errors import SubjectError
 
 CACHE_VARIABLE = "EDGEPROOF_CACHE_DIR"
+SANITIZER_VARIABLE = "EDGEPROOF_SANITIZER"
 _COMPILERS = ("c++", "g++", "clang++")
 _BUILD_SECONDS = 300
 
@@ -126,10 +127,13 @@ def load(name: str) -> ModuleType:
 def build(name: str) -> Path:
     """The shared library of ``native/<name>.cpp``, built when it was not yet.
 
-    Any number of processes may ask at once: one builds, the others wait for it. Raises
-    ``NativeBuildError`` without a compiler, without headers, or when the compiler fails.
+    Where ``$EDGEPROOF_SANITIZER`` is ``thread`` or ``address`` it is built with that sanitizer, and loads
+    only in a process that was started with its runtime (``sanitizer_runtime``). Any number of processes
+    may ask at once: one builds, the others wait for it. Raises ``NativeBuildError`` without a compiler,
+    without headers, or when the compiler fails.
     """
     executorch = installed_executorch()
+    arguments = _arguments(executorch, os.environ.get(SANITIZER_VARIABLE, ""))
     source = Path(__file__).with_name(f"{name}.cpp")
     compiler = _compiler()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -142,7 +146,7 @@ def build(name: str) -> Path:
                 _version(compiler),
                 suffix,
                 sys.version,
-                *_arguments(executorch),
+                *arguments,
             ]
         ).encode()
     ).hexdigest()[:20]
@@ -154,7 +158,7 @@ def build(name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
             if not target.is_file():
-                _compile(compiler, _arguments(executorch), source, target, executorch)
+                _compile(compiler, arguments, source, target, executorch)
     except OSError as fault:
         raise NativeBuildError(
             f"{folder} cannot be written to: {fault}",
@@ -197,7 +201,26 @@ def _version(compiler: Sequence[str]) -> str:
     return shlex.join(compiler)
 
 
-def _arguments(executorch: Executorch) -> Sequence[str]:
+def sanitizer_runtime(sanitizer: str) -> Path:
+    """The shared library that a process must be started with, as ``LD_PRELOAD``, for the ``sanitizer``.
+
+    Raises ``NativeBuildError`` where the compiler brings none.
+    """
+    compiler = _compiler()
+    name = {"thread": "libtsan.so", "address": "libasan.so"}[sanitizer]
+    asked = subprocess.run(
+        [*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False
+    )
+    found = Path(asked.stdout.strip() or name)
+    if not found.is_absolute():
+        raise NativeBuildError(
+            f"{shlex.join(compiler)} brings no {name}, without which --sanitize {sanitizer} cannot work",
+            mend="install GCC with its sanitizers: apt-get install g++ (Debian, Ubuntu)",
+        )
+    return found.resolve()
+
+
+def _arguments(executorch: Executorch, sanitizer: str) -> Sequence[str]:
     includes = [
         executorch.headers,
         executorch.headers / "executorch/runtime/core/portable_type/c10",
@@ -207,6 +230,7 @@ def _arguments(executorch: Executorch) -> Sequence[str]:
     platform = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     return [
         *("-O2", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden"),
+        *((f"-fsanitize={sanitizer}", "-g", "-fno-omit-frame-pointer") if sanitizer else ()),
         "-DC10_USING_CUSTOM_GENERATED_MACROS",
         *(f"-I{folder}" for folder in includes),
         # After all else: torch brings a c10 of its own, and it is only wanted for pybind11.

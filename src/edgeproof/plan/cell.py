@@ -13,18 +13,31 @@ from edgeproof.plan.stage import Stage, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Where a worker is to keep a cell's program once it was found right, with inputs for how many turns."""
+
+    folder: str
+    turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One thing to be proved. ``subject`` is the id of the subject it runs in."""
+    """One thing to be proved. ``subject`` is the id of the subject it runs in, ``mode`` how its program is
+    stressed, if it is."""
 
     case: Case
     flow: Flow
     subject: str
     seed: int
+    mode: str = ""
+    keep: Keep | None = None
 
     @property
     def id(self) -> str:
-        """``case flow subject``, unique in a run."""
-        return f"{self.case.id} {self.flow.name} {self.subject}"
+        """``case flow subject``, unique in a run; with the mode where there is one."""
+        return f"{self.case.id} {self.flow.name} {self.subject}" + (
+            f" {self.mode}" if self.mode else ""
+        )
 
 
 def case_seed(case_id: str, run_seed: int) -> int:

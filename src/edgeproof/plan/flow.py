@@ -45,6 +45,12 @@ class Flow:
     are compared with their quantized module. ``installs`` names a function (``module:function``) that makes
     the delegate known to the runtime where the wheel does not. ``in_smoke`` tells whether ``edgeproof
     smoke`` runs the flow unasked.
+
+    What ``edgeproof stress`` has to know: the load-time option that names the delegate's cache folder, and
+    functions (``module:function``) that give its hits and misses and that take its entries away;
+    ``serial`` names kinds of calls (``load``, ``run``) that the backend answers one at a time by
+    design, each with the reason; where a backend does not give the same bits each time, its outputs may be
+    off by ``unstable``, relative to their largest value, for the reason ``unstable_because``.
     """
 
     name: str
@@ -60,6 +66,12 @@ class Flow:
     quantized: bool = False
     installs: str = ""
     in_smoke: bool = True
+    cache_option: str = ""
+    cache_stats: str = ""
+    cache_clear: str = ""
+    serial: tuple[tuple[str, str], ...] = ()
+    unstable: float = 0.0
+    unstable_because: str = ""
 
     def lowers_here(self, on: str | None = None) -> bool:
         """Whether the flow can lower on this platform (or on the one named)."""

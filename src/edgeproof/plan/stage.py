@@ -17,6 +17,7 @@ class Stage(StrEnum):
     LOAD = "load"
     RUN = "run"
     COMPARE = "compare"
+    STRESS = "stress"
 
 
 class Verdict(StrEnum):

@@ -62,6 +62,7 @@ def _cell(result: Result, reproduce: str) -> dict[str, Any]:
         "case": result.cell.case.id,
         "flow": result.cell.flow.name,
         "subject": result.cell.subject,
+        "mode": result.cell.mode,
         "seed": result.cell.seed,
         "verdict": result.verdict.value,
         "declared": result.declared,
@@ -122,13 +123,17 @@ def _is_stream(path: Path) -> bool:
 
 def write(report: Mapping[str, Any], path: Path) -> None:
     """Write the report whole or not at all. Raises ``EdgeproofError`` when it cannot be written."""
-    text = json.dumps(report, indent=1) + "\n"
+    write_text(json.dumps(report, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a report in any format, as ``write`` does."""
     try:
         (_write_through if _is_stream(path) else _replace)(path, text)
     except OSError as error:
         raise EdgeproofError(
             f"the report could not be written to {path}: {error.strerror or error}",
-            mend="name another file with --json; verdicts are in the journal of the run's folder",
+            mend="name another file; verdicts are in the journal of the run's folder",
         ) from error
 
 

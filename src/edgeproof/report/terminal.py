@@ -146,7 +146,12 @@ def show(to: Console, outcome: Outcome, ruling: Ruling, reproduce: Mapping[str, 
     to.print(_table(results))
     for result in results:
         if result.verdict is not Verdict.PASSED:
-            _explain(to, result, reproduce[result.cell.id])
+            explain(to, result, reproduce[result.cell.id])
+    conclude(to, outcome, ruling)
+
+
+def conclude(to: Console, outcome: Outcome, ruling: Ruling) -> None:
+    """Print how many cells ended how, and what the gate says."""
     to.print()
     to.print(_sum(outcome))
     if ruling.exit_code == 0:
@@ -170,13 +175,14 @@ def _table(results: list[Result]) -> Table:
     for name in ("delegated", "SQNR dB", ".pte MB", "lower s", "load s", "run ms"):
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
-        row = [result.cell.flow.name, _verdict(result), result.stage or "", *_numbers(result)]
+        row = [result.cell.flow.name, verdict(result), result.stage or "", *_numbers(result)]
         # Text, since brackets mean something to rich: case ids end in [params].
         table.add_row(*([Text(result.cell.case.id)] if several else []), *row)
     return table
 
 
-def _verdict(result: Result) -> Text:
+def verdict(result: Result) -> Text:
+    """The verdict as tables show it."""
     text, style = result.verdict.value, _STYLES[result.verdict]
     if result.declared:
         text, style = f"{text} (declared)", "yellow"
@@ -217,10 +223,11 @@ def _seconds(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _explain(to: Console, result: Result, reproduce: str) -> None:
+def explain(to: Console, result: Result, reproduce: str) -> None:
+    """Print why a cell did not pass, and what runs it alone."""
     to.print()
     head = Text.assemble((result.cell.flow.name, "bold"), " ", result.cell.case.id, ": ")
-    head.append_text(_verdict(result))
+    head.append_text(verdict(result))
     if result.stage:
         head.append(f" at {result.stage.value}")
     to.print(head)

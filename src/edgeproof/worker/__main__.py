@@ -2,7 +2,7 @@
 
 One JSON object a line, both ways. ``probe`` asks whether flows can work here, ``cell`` runs one, ``exit``
 ends. What libraries print goes to a log file instead, one for each cell: both streams are moved away
-before anything else is imported.
+before anything else is imported. With ``stress SPEC`` as arguments it is a child of ``edgeproof.stress``.
 
 Started by path (``python worker/__main__.py``): edgeproof is not installed in the subject, only its package
 is made importable, and nothing beside it.
@@ -33,9 +33,14 @@ def main() -> None:
     if sys.path and Path(sys.path[0] or ".").resolve() == Path(__file__).resolve().parent:
         del sys.path[0]
     _make_importable(Path(__file__).resolve().parent.parent)
-    from edgeproof.worker.session import serve
+    if sys.argv[1] == "stress":
+        from edgeproof.stress.child import main as stress
 
-    serve(log=Path(sys.argv[1]), crash_log=Path(sys.argv[2]))
+        stress(sys.argv[2])
+    else:
+        from edgeproof.worker.session import serve
+
+        serve(log=Path(sys.argv[1]), crash_log=Path(sys.argv[2]))
     sys.stdout.flush()
     # Not sys.exit: delegates' own threads and atexit hooks have nothing left to say.
     os._exit(0)

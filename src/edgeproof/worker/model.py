@@ -100,14 +100,14 @@ def floats_to(inputs: Inputs, dtype: torch.dtype) -> Inputs:
     return _map_tensors(inputs, lambda t: t.to(dtype) if t.is_floating_point() else t)
 
 
-def other_inputs(inputs: Inputs) -> Inputs | None:
+def other_inputs(inputs: Inputs, *, seed: int = 0) -> Inputs | None:
     """Inputs of the same kind but with other values, or ``None`` when no tensor has two values.
 
     Elements are shuffled, floats also scaled, so that each stays in a range it can be in (an index
-    stays a valid index).
+    stays a valid index). Another ``seed`` gives others.
     """
     changed = False
-    order = torch.Generator().manual_seed(0)
+    order = torch.Generator().manual_seed(seed)
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal changed

@@ -231,7 +231,7 @@ def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any
     if key not in prepared:
         prepared.clear()  # one case at a time: flows of a case follow each other
         prepared[key] = Prepared(case, request["seed"])
-    run = CellRun(prepared[key], flow, emit)
+    run = CellRun(prepared[key], flow, emit, keep=request["keep"])
     outcome: dict[str, Any] = {"outcome": "done"}
     try:
         run.go()

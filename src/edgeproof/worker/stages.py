@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -93,13 +94,16 @@ class CellRun:
     An exception in a stage is left to the caller, with ``stage`` saying where it came from.
     """
 
-    def __init__(self, prepared: Prepared, flow: Flow, emit: Emit) -> None:
+    def __init__(
+        self, prepared: Prepared, flow: Flow, emit: Emit, *, keep: dict[str, Any] | None = None
+    ) -> None:
         self.stage = Stage.BUILD
         self.evidence: dict[str, Any] = {}
         self._prepared = prepared
         self._flow = flow
         self._backend = backend_of(flow)
         self._emit = emit
+        self._keep = keep
         self._writes_to_buffers = False
         self._quantized: dict[str, Reference] = {}
 
@@ -163,7 +167,27 @@ class CellRun:
                 for name, inputs in tried
                 for row in self._compare(name, inputs, exported, answers[name], arithmetic)
             ]
+        if self._keep is not None:
+            self._keep_program(exported.inputs, method, pte)
         del method, loaded
+
+    def _keep_program(self, inputs: Inputs, method: Any, pte: bytes) -> None:
+        """For the stress run that follows, in processes without torch."""
+        from executorch.runtime import Runtime
+
+        from edgeproof.worker.keep import keep
+
+        def answers(given: Inputs) -> list[Any]:
+            loaded = Runtime.get().load_program(pte)
+            return _answers(loaded.load_method("forward"), "example", given)
+
+        assert self._keep is not None
+        with self._in(Stage.STRESS):
+            kept = keep(
+                Path(self._keep["folder"]), pte, inputs, self._keep["turns"], answers,
+                lambda given: _flat(given, method),
+            )  # fmt: skip
+            self.evidence["kept"] = {**kept, "writes_to_buffers": self._writes_to_buffers}
 
     def _compare(
         self,

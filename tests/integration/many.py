@@ -41,6 +41,7 @@ def main(report: str, flows: str, stage_timeout: str, *models: str) -> int:
         workers=2,
         stage_timeout=float(stage_timeout) or None,
         report=document.claim(report),
+        junit=None,
     )
 
 

@@ -41,7 +41,9 @@ def test_every_backend_that_runs_here_passed(smoke: Ran) -> None:
     for cell in smoke.report["cells"]:
         if cell["flow"] in RUNS:
             assert cell["verdict"] == "passed", cell
-            assert [s["stage"] for s in cell["stages"]] == [stage.value for stage in Stage]
+            assert [s["stage"] for s in cell["stages"]] == [
+                stage.value for stage in Stage if stage is not Stage.STRESS
+            ]
             (output,) = cell["evidence"]["outputs"]
             assert output["shape"] == [1, 1000]
             assert output["witnesses"] == []

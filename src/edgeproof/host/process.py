@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,6 +92,55 @@ class Limits:
         return self.stage or STAGE_SECONDS[stage]
 
 
+def started(
+    subject: Subject, arguments: Sequence[str], *, log: Path, env: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """The worker's main file in the subject's Python, in a group of its own; ``log`` gets its errors."""
+    # -I: neither the user's PYTHON* variables nor their site-packages are part of what is proved.
+    isolated = ["-I"] if subject.managed else []
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [str(subject.python), *isolated, str(_MAIN), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env=env,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=os.name == "posix",
+        )
+
+
+def lines_of(process: subprocess.Popen[str]) -> queue.Queue[str | None]:
+    """What the process says, line by line as a thread reads it, and ``None`` when it says no more."""
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with suppress(OSError, ValueError):  # closed under us by end_all()
+            for line in process.stdout:
+                lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def end_all(process: subprocess.Popen[str]) -> None:
+    """End the process and whatever it started, now."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+
+
 class WorkerProcess:
     """A worker in ``subject``. Files go to ``folder``; ``stop`` being set ends it at once."""
 
@@ -103,27 +152,14 @@ class WorkerProcess:
         self._stop = stop
         self._log = folder / f"{name}.log"
         self._crash_log = folder / f"{name}.crash"
-        self._lines: queue.Queue[str | None] = queue.Queue()
         self._used = False
-        # -I: neither the user's PYTHON* variables nor their site-packages are part of what is proved.
-        isolated = ["-I"] if subject.managed else []
-        command = [str(subject.python), *isolated, str(_MAIN), str(self._log), str(self._crash_log)]
+        arguments = [str(self._log), str(self._crash_log)]
+        env = {**_PATIENT, **os.environ, **subject.env}
         try:
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env={**_PATIENT, **os.environ, **subject.env},
-                    text=True,
-                    encoding="utf-8",
-                    errors="replace",
-                    start_new_session=os.name == "posix",
-                )
+            self._process = started(subject, arguments, log=self._log, env=env)
         except OSError as error:
             raise WorkerDied(_never_started(f"{subject.python}: {error.strerror}")) from error
-        threading.Thread(target=self._read, daemon=True).start()
+        self._lines = lines_of(self._process)
         try:
             self._event(self._next(START_SECONDS), self._log, "ready")
         except _TooLong:
@@ -219,25 +255,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
-        if os.name == "posix":
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        else:
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        try:
-            for line in self._process.stdout:
-                self._lines.put(line)
-        except (OSError, ValueError):
-            pass  # closed under us by kill()
-        self._lines.put(None)
+        end_all(self._process)
 
     def _ask(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None

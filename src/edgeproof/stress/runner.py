@@ -17,11 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgeproof.host.process import Interrupted, how_it_ended, signal_name
+from edgeproof.host.process import (
+    Interrupted,
+    end_all,
+    how_it_ended,
+    lines_of,
+    signal_name,
+    started,
+)
 from edgeproof.plan.subject import Subject
 from edgeproof.stress.plan import Phase, Spec
 
-_MAIN = Path(__file__).resolve().parent.parent / "worker" / "__main__.py"
 START_SECONDS = 600.0
 """How long a child may take until it knows what one thread needs: building the driver is part of it."""
 LEAST_SECONDS = 60.0
@@ -62,21 +68,9 @@ class Child:
         file = self._folder / "spec.json"
         file.write_text(json.dumps(spec.to_json()), encoding="utf-8")
         self._log = self._folder / "child.log"
-        isolated = ["-I"] if subject.managed else []
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(subject.python), *isolated, str(_MAIN), "stress", str(file)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **subject.env, **spec.env},
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            )
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        env = {**os.environ, **subject.env, **spec.env}
+        self._process = started(subject, ["stress", str(file)], log=self._log, env=env)
+        self._lines = lines_of(self._process)
 
     def go(self) -> Told:
         """Listen until the child ends, dies, or takes too long."""
@@ -109,7 +103,7 @@ class Child:
             if not told.ended:
                 told.crash = self._bury()
         finally:
-            self._kill()
+            end_all(self._process)
         return told
 
     def _needs(self, told: Told) -> float:
@@ -139,13 +133,6 @@ class Child:
             return False
         return True
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put(None)
-
     def _write_stacks(self) -> None:
         """Have every thread of the child write its native stack, then Python its own, and end it."""
         pid = self._process.pid
@@ -164,7 +151,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_SECONDS)
         code = self._process.poll()
-        self._kill()
+        end_all(self._process)
         text = read_log(self._log)
         native = re.findall(r"^\[native stack, .*?(?=^\n|^Fatal Python|\Z)", text, re.M | re.S)
         python = re.search(r"^Fatal Python error.*", text, re.M | re.S)
@@ -176,15 +163,6 @@ class Child:
             "python_stack": python.group(0)[:8000] if python else "",
             "log": "\n".join(text.splitlines()[-40:]),
         }
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
 
 
 def read_log(path: Path) -> str:

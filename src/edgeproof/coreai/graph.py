@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,14 +75,19 @@ def least(size: Any) -> int:
     """
     if isinstance(size, int):
         return size
-    expression, environment = size.node.expr, size.node.shape_env
-    ranges = {}
-    for symbol in expression.free_symbols:
-        known = environment.var_to_range.get(symbol, ValueRanges(2, int_oo))
-        lower = known.lower if known.lower > 2 else 1
-        ranges[symbol] = ValueRanges(lower, max(known.upper, lower))
-    lower = bound_sympy(expression, ranges).lower
+    ranges = ranges_of(size, lambda _, lower: lower if lower > 2 else 1)
+    lower = bound_sympy(size.node.expr, ranges).lower
     return int(lower) if lower.is_Integer else 0
+
+
+def ranges_of(size: torch.SymInt, low: Callable[[Any, Any], Any]) -> dict[Any, ValueRanges[Any]]:
+    """Of each symbol in ``size`` what export knows, beginning at what ``low`` makes of it and its least."""
+    ranges = {}
+    for symbol in size.node.expr.free_symbols:
+        known = size.node.shape_env.var_to_range.get(symbol, ValueRanges(0, int_oo))
+        lower = low(symbol, known.lower)
+        ranges[symbol] = ValueRanges(lower, max(known.upper, lower))
+    return ranges
 
 
 def varies(*tensors: torch.Tensor) -> bool:

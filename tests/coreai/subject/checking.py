@@ -116,31 +116,6 @@ def _all_dynamic(names):
     return (tuple(shapes),)
 
 
-def _outside(program, counts):
-    """For each case the operators that stayed outside the delegates: on its inputs' way in, its results' out.
-
-    ``counts`` has how many inputs and outputs each has.
-    """
-    graph = program.graph
-    inputs = [n for n in graph.nodes if n.name in program.graph_signature.user_inputs]
-    outputs = list(graph.output_node().args[0])
-    found = []
-    for taken, given in counts:
-        seen, waiting = set(), []
-        waiting += [(user, True) for node in inputs[:taken] for user in node.users]
-        waiting += [(node, False) for node in outputs[:given]]
-        inputs, outputs = inputs[taken:], outputs[given:]
-        while waiting:
-            node, onward = waiting.pop()
-            if node.op != "call_function" or "call_delegate" in str(node.target) or node in seen:
-                continue
-            seen.add(node)
-            waiting += [(n, onward) for n in (node.users if onward else node.all_input_nodes)]
-        names = (str(getattr(node.target, "__name__", node.target)) for node in seen)
-        found.append(sorted(name for name in names if "getitem" not in name))
-    return found
-
-
 def _run(names, forced, dynamic):
     functions = [CASES[name][0] for name in names]
     inputs = [tuple(CASES[name][1]) for name in names]
@@ -162,13 +137,11 @@ def _run(names, forced, dynamic):
         )
     finally:
         partitioner.unsupported_variant_reason = reason
-    counts = [(len(i), len(w)) for i, w in zip(inputs, wanted, strict=True)]
-    outside = _outside(edge.exported_program(), counts)
     program = Runtime.get().load_program(edge.to_executorch().buffer)
     got = list(program.load_method("forward").execute(values))
     delegates = sum("call_delegate" in str(n.target) for n in edge.exported_program().graph.nodes)
     results = {}
-    for name, want, left in zip(names, wanted, outside, strict=True):
+    for name, want in zip(names, wanted, strict=True):
         mine, got = got[: len(want)], got[len(want) :]
         differences = [_difference(g, w) for g, w in zip(mine, want, strict=True)]
         why = "; ".join(f"output {i}: {d}" for i, d in enumerate(differences) if d)
@@ -176,7 +149,6 @@ def _run(names, forced, dynamic):
             "outcome": "wrong" if why else "right",
             "why": why[:600],
             "delegates": delegates,
-            "outside": left,
             "refused": dict(part.refused),
         }
     return results

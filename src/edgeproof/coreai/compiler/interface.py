@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import torch
 from torch.export.exported_program import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from edgeproof.coreai.graph import same_size
+from edgeproof.coreai.graph import ranges_of, same_size
 from edgeproof.coreai.runtime.asset import Interface, State, Tensor
 
 _Ranges: TypeAlias = "Mapping[Any, ValueRanges[Any]]"
@@ -139,7 +138,7 @@ def _ranges(edge_program: ExportedProgram, least: Mapping[str, int]) -> _Ranges:
     declared to begin at 0 (as ``Dim("n")`` is) begins at 1, and at 3 if a convolution by three follows.
     """
     sizes = [
-        size.node
+        size
         for node in edge_program.graph.nodes
         for value in _flat(node.meta.get("val"))
         if isinstance(value, torch.Tensor)
@@ -148,14 +147,11 @@ def _ranges(edge_program: ExportedProgram, least: Mapping[str, int]) -> _Ranges:
     ]
     ranges: dict[Any, ValueRanges[Any]] = {}
     for size in sizes:
-        for symbol in size.expr.free_symbols:
-            known = size.shape_env.var_to_range.get(symbol, ValueRanges(0, int_oo))
-            low = max(least.get(str(symbol), known.lower), 1)
-            ranges.setdefault(symbol, ValueRanges(low, max(known.upper, low)))
-    for size in sizes:
-        if len(size.expr.free_symbols) == 1:
-            (symbol,) = size.expr.free_symbols
-            ranges[symbol] = _with_elements(size.expr, symbol, ranges[symbol])
+        ranges |= ranges_of(size, lambda symbol, lower: max(least.get(str(symbol), lower), 1))
+    for expression in {size.node.expr for size in sizes}:
+        if len(expression.free_symbols) == 1:
+            (symbol,) = expression.free_symbols
+            ranges[symbol] = _with_elements(expression, symbol, ranges[symbol])
     return ranges
 
 

@@ -60,7 +60,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
     ) -> None:
         self._debug_info = debug_info
         self._least: dict[str, int] = {}
-        specs = [self._own_spec()]
+        specs = []
         if uses_sidecar:
             specs.append(CompileSpec(COMPILE_SPEC_KEYS.USES_SIDECAR.value, b"1"))
         if min_deployment_version is not None:
@@ -69,7 +69,8 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         if aot_compile_config is not None:
             key = COMPILE_SPEC_KEYS.AOT_COMPILE_CONFIG.value
             specs.append(CompileSpec(key, aot_compile_config.to_json().encode()))
-        self.delegation_spec = DelegationSpec(BACKEND_ID, specs)
+        self._specs = specs
+        self.delegation_spec = DelegationSpec(BACKEND_ID, [self._own_spec(), *specs])
         self.refused: dict[str, str] = {}
         self._input_enumerations = input_enumerations
         self._take_over_constant_data = take_over_constant_data
@@ -126,7 +127,7 @@ class CoreAIPartitioner(Partitioner):  # type: ignore[misc]
         return CompileSpec(SPEC, json.dumps(told).encode())
 
     def _spec_for(self, exported_program: ExportedProgram) -> DelegationSpec:
-        specs = [self._own_spec(), *self.delegation_spec.compile_specs[1:]]
+        specs = [self._own_spec(), *self._specs]
         resolved = resolve_input_enumerations(exported_program, self._input_enumerations)
         if resolved:
             key = COMPILE_SPEC_KEYS.INPUT_ENUMERATIONS.value

@@ -12,7 +12,6 @@ Rules look at one node of an edge (or ATen) graph with fake values in ``meta["va
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -138,9 +137,8 @@ def _zero_dim_reduction(node: Node) -> bool:
 
 
 def _statistics(node: Node) -> bool:
-    return _is(node, "native_layer_norm.default", "native_group_norm.default") and any(
-        u.target is operator.getitem and u.args[1] != 0 and u.users for u in node.users
-    )
+    norm = _is(node, "native_layer_norm.default", "native_group_norm.default")
+    return norm and normalization.uses_statistics(node)
 
 
 def _nearest(node: Node) -> bool:

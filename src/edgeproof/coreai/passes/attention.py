@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from edgeproof.coreai.graph import argument, fake
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, by_node
 
 _SDPA = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -29,7 +29,7 @@ def attention(node: Node) -> Replacement | None:
         return None
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         q, k, v = (_rank_4(known[node.args[i]]) for i in range(3))
         additive = _causal(q, k) if causal else None
         blind: torch.Tensor | None = None

@@ -7,7 +7,7 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from torch.export.exported_program import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from edgeproof.coreai.graph import in_dialect, is_edge
+from edgeproof.coreai.graph import in_dialect, is_edge, rename_outputs
 
 
 class CopyToBuffersPass(ExportedProgramPassBase):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class CopyToBuffersPass(ExportedProgramPassBase):  # type: ignore[misc]
             with exported_program.graph.inserting_before(output):
                 results[index] = exported_program.graph.call_function(copy, (value,))
             results[index].meta["val"] = value.meta["val"].clone()
-            spec.arg.name = results[index].name
             modified = True
         output.args = (tuple(results),)
+        rename_outputs(exported_program)
         return ExportedProgramPassResult(exported_program, modified)

@@ -7,7 +7,7 @@ from torch.fx import Node
 
 from edgeproof.coreai.graph import argument, fake
 from edgeproof.coreai.passes.normalize import expanded
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, by_node
 
 
 def conv_transpose3d(node: Node) -> Replacement | None:
@@ -28,7 +28,7 @@ def conv_transpose3d(node: Node) -> Replacement | None:
     groups = int(argument(node, "groups"))
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         x, weight = known[node.args[0]], known[node.args[1]]
         bias = known[node.args[2]] if isinstance(node.args[2], Node) else None
         y = with_zeros_between(x, stride)

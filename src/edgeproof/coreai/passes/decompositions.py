@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from edgeproof.coreai.graph import varies
 from edgeproof.coreai.passes.adaptive import adaptive_max
 from edgeproof.coreai.passes.bags import embedding_bag
 
@@ -53,7 +54,7 @@ def median_dim(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 def median(x: torch.Tensor) -> Any:
     """The lower median of all values; NaN if there is one."""
-    if not all(isinstance(size, int) for size in x.shape):
+    if varies(x):
         return NotImplemented
     flat = x.reshape(-1)
     middle = (flat.shape[0] - 1) // 2

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from edgeproof.coreai.graph import argument, fake, holds, overload_name, overload_of
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass
+from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, by_node
 from edgeproof.coreai.passes.shapes import all_bits
 
 FLOAT_RESULTS = tuple(
@@ -30,7 +30,7 @@ _INTEGER_BEFORE = {torch.float32: 2.0**23, torch.float16: 2.0**10}
 
 def _operands(node: Node, values: tuple[torch.Tensor, ...]) -> list[Any]:
     """The positional arguments of ``node`` with nodes replaced by ``values``, given for its input nodes."""
-    known = dict(zip(node.all_input_nodes, values, strict=True))
+    known = by_node(node, values)
     return [known[a] if isinstance(a, Node) else a for a in node.args]
 
 
@@ -246,7 +246,7 @@ def clamp(node: Node) -> Replacement | None:
         return None  # PyTorch gives an error when it is run
 
     def replacement(*values: torch.Tensor) -> torch.Tensor:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         result = known[node.args[0]].to(dtype)
         for bound, limit in ((low, torch.maximum), (high, torch.minimum)):
             if bound is not None:

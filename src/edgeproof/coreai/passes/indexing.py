@@ -8,15 +8,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from edgeproof.coreai.graph import argument, fake, same_size
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, kept_out
+from edgeproof.coreai.graph import argument, fake, same_size, varies
+from edgeproof.coreai.passes.rewrite import (
+    Replacement,
+    Rewrite,
+    RewritePass,
+    by_node,
+    kept_out,
+)
 
 _COMPARED_AT_MOST = 2**22
 """An accumulating write compares every place with every index; beyond this many it stays outside."""
-
-
-def _static(*tensors: torch.Tensor) -> bool:
-    return all(isinstance(size, int) for tensor in tensors for size in tensor.shape)
 
 
 def index_put(node: Node) -> Replacement | None:
@@ -28,10 +30,10 @@ def index_put(node: Node) -> Replacement | None:
     masks = [i for _, i in given if fake(i).dtype == torch.bool]
     if masks:
         whole = len(given) == 1 and values.numel() == 1 and not accumulate
-        return _masked(node, given[0][0], given[0][1]) if whole and _static(x) else kept_out
+        return _masked(node, given[0][0], given[0][1]) if whole and not varies(x) else kept_out
     if not given:
         return None
-    if not _static(x, values, *(fake(i) for _, i in given)):
+    if varies(x, values, *(fake(i) for _, i in given)):
         return kept_out
     if accumulate:
         return _accumulated(node, given)
@@ -48,16 +50,12 @@ def _indexed_shape(sizes: Any, given: list[tuple[int, Any]]) -> tuple[int, ...]:
     return (*rest[:front], *broadcast, *rest[front:])
 
 
-def _named(node: Node, values: tuple[torch.Tensor, ...]) -> dict[Any, torch.Tensor]:
-    return dict(zip(node.all_input_nodes, values, strict=True))
-
-
 def _masked(node: Node, dim: int, mask: Node) -> Replacement:
     rank, wide = fake(node.args[0]).dim(), fake(mask).dim()
     dtype = fake(node.args[0]).dtype
 
     def replacement(*tensors: torch.Tensor) -> torch.Tensor:
-        known = _named(node, tensors)
+        known = by_node(node, tensors)
         chosen = known[mask]
         for _ in range(rank - dim - wide):
             chosen = torch.unsqueeze(chosen, -1)
@@ -73,7 +71,7 @@ def _expanded(node: Node, shape: tuple[int, ...]) -> Replacement:
     indices = list(argument(node, "indices"))
 
     def replacement(*tensors: torch.Tensor) -> torch.Tensor:
-        known = _named(node, tensors)
+        known = by_node(node, tensors)
         values = known[node.args[2]]
         factors = [
             wanted
@@ -110,7 +108,7 @@ def _accumulated(node: Node, given: list[tuple[int, Any]]) -> Replacement:
     compute = torch.float32 if x.dtype == torch.float16 else x.dtype
 
     def replacement(*tensors: torch.Tensor) -> torch.Tensor:
-        known = _named(node, tensors)
+        known = by_node(node, tensors)
         base, values = known[node.args[0]], known[node.args[2]]
         flat: torch.Tensor | None = None
         for (dim, index), stride in zip(given, strides, strict=True):
@@ -155,7 +153,7 @@ def gather(node: Node) -> Replacement | None:
     shorter = _shorter(index, x, dim)
     if not shorter:
         return None
-    if not _static(x, index):
+    if varies(x, index):
         return kept_out
 
     def replacement(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -178,11 +176,11 @@ def scatter(node: Node) -> Replacement | None:
     longer = isinstance(source, Node) and bool(_shorter(index, fake(source)))
     if not shorter and not longer:
         return None
-    if not _static(*tensors):
+    if varies(*tensors):
         return kept_out
 
     def replacement(*given: torch.Tensor) -> torch.Tensor:
-        known = _named(node, given)
+        known = by_node(node, given)
         base, at = known[node.args[0]], known[node.args[2]]
         written: Any = known[source] if isinstance(source, Node) else source
         if longer:

@@ -83,6 +83,13 @@ class _Narrowing:
     def __init__(self, program: ExportedProgram) -> None:
         self._to_copy = in_dialect(torch.ops.aten._to_copy.default, is_edge(program.graph_module))
         self._program = program
+        signature = program.graph_signature
+        changed = set(signature.buffers_to_mutate.values())
+        self._fixed = {
+            spec.arg.name: spec.target
+            for spec in signature.input_specs
+            if spec.target is not None and spec.target not in changed
+        }
         self._wide: dict[Node, Node] = {}
         self.modified = False
 
@@ -104,19 +111,12 @@ class _Narrowing:
 
     def _constant(self, node: Node) -> torch.Tensor | None:
         """The values that ``node`` always has, if it is a constant."""
-        program, signature = self._program, self._program.graph_signature
+        program = self._program
         if node.op == "get_attr":
             value = getattr(program.graph_module, str(node.target))
-            return value if isinstance(value, torch.Tensor) else None
-        targets = {
-            **signature.inputs_to_lifted_tensor_constants,
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-        }
-        target = targets.get(node.name)
-        if target is None or target in signature.buffers_to_mutate.values():
-            return None
-        value = program.state_dict.get(target, program.constants.get(target))
+        else:
+            target = self._fixed.get(node.name, "")
+            value = program.state_dict.get(target, program.constants.get(target))
         return value if isinstance(value, torch.Tensor) else None
 
     def _may_outgrow(self, node: Node) -> bool:

@@ -9,7 +9,13 @@ import torch
 from torch.fx import Node
 
 from edgeproof.coreai.graph import argument, fake
-from edgeproof.coreai.passes.rewrite import Replacement, Rewrite, RewritePass, kept_out
+from edgeproof.coreai.passes.rewrite import (
+    Replacement,
+    Rewrite,
+    RewritePass,
+    by_node,
+    kept_out,
+)
 
 _BATCH_NORM: Any = torch.ops.aten._native_batch_norm_legit_no_training.default
 
@@ -27,7 +33,7 @@ def batch_norm(node: Node) -> Replacement | None:
     )
 
     def replacement(*values: torch.Tensor) -> Any:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         weight = known[node.args[1]] if isinstance(node.args[1], Node) else ones
         bias = known[node.args[2]] if isinstance(node.args[2], Node) else zeros
         return _BATCH_NORM(
@@ -51,7 +57,8 @@ def _statistics(x: torch.Tensor, dims: list[int], eps: float) -> tuple[torch.Ten
     return mean.to(x.dtype), torch.rsqrt(torch.add(variance, eps)).to(x.dtype)
 
 
-def _uses_statistics(node: Node) -> bool:
+def uses_statistics(node: Node) -> bool:
+    """Whether anything uses more than the normalised values of a norm with several results."""
     return any(
         user.target is operator.getitem and user.args[1] != 0 and user.users for user in node.users
     )
@@ -59,12 +66,12 @@ def _uses_statistics(node: Node) -> bool:
 
 def layer_norm(node: Node) -> Replacement | None:
     """The converter has the normalised values alone: mean and standard deviation are computed beside."""
-    if not _uses_statistics(node):
+    if not uses_statistics(node):
         return None
     shape, eps = list(node.args[1]), float(argument(node, "eps"))
 
     def replacement(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         x, weight, bias = (
             known[node.args[i]] if isinstance(node.args[i], Node) else None for i in (0, 2, 3)
         )
@@ -79,12 +86,12 @@ def layer_norm(node: Node) -> Replacement | None:
 def group_norm(node: Node) -> Replacement | None:
     """As ``layer_norm``, with statistics (N, groups)."""
     x = fake(node.args[0])
-    if not _uses_statistics(node) or not all(isinstance(size, int) for size in x.shape[1:]):
+    if not uses_statistics(node) or not all(isinstance(size, int) for size in x.shape[1:]):
         return None
     groups, eps = int(argument(node, "group")), float(argument(node, "eps"))
 
     def replacement(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        known = dict(zip(node.all_input_nodes, values, strict=True))
+        known = by_node(node, values)
         x, weight, bias = (
             known[node.args[i]] if isinstance(node.args[i], Node) else None for i in (0, 1, 2)
         )

@@ -74,6 +74,11 @@ class RewritePass:
         return PassResult(graph_module, modified)
 
 
+def by_node(node: Node, values: Sequence[torch.Tensor]) -> dict[Any, torch.Tensor]:
+    """The values that a replacement is given, by the input nodes of ``node`` that they stand for."""
+    return dict(zip(node.all_input_nodes, values, strict=True))
+
+
 def takes_sizes(node: Node) -> bool:
     """Whether ``node`` is given a size that the program computes: a scalar, for which it is not delegated."""
     return any(

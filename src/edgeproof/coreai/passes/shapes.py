@@ -10,11 +10,12 @@ from executorch.exir.pass_base import PassResult
 from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 
-from edgeproof.coreai.graph import argument, fake, holds, overload_name, overload_of
+from edgeproof.coreai.graph import argument, fake, holds, overload_name, overload_of, varies
 from edgeproof.coreai.passes.rewrite import (
     Replacement,
     Rewrite,
     RewritePass,
+    by_node,
     inline,
     insert_constant,
     takes_sizes,
@@ -78,8 +79,9 @@ def pad(node: Node) -> Replacement | None:
 
 def constant_pad(node: Node) -> Replacement | None:
     """Where cropping may leave nothing the node is not delegated, and ExecuTorch's own kernel only pads."""
-    static = all(isinstance(size, int) for size in fake(node.args[0]).shape)
-    return None if static else _cropped(node, list(argument(node, "pad")), *node.args[2:])
+    if not varies(fake(node.args[0])):
+        return None
+    return _cropped(node, list(argument(node, "pad")), *node.args[2:])
 
 
 def _cropped(node: Node, amounts: list[int], *more: Any) -> Replacement | None:
@@ -201,7 +203,7 @@ OF_NOTHING = {
 def of_nothing(node: Node) -> Replacement | None:
     """The result of a reduction over no values, as a constant."""
     x, value = fake(node.args[0]), node.meta["val"]
-    if not all(isinstance(size, int) for size in (*x.shape, *value.shape)) or x.numel() != 0:
+    if varies(x, value) or x.numel() != 0:
         return None
     shape, dtype, number = list(value.shape), value.dtype, OF_NOTHING[overload_name(node)]
     return lambda *_: torch.full(
@@ -306,7 +308,7 @@ def addmm(node: Node) -> Replacement | None:
     alpha = argument(node, "alpha")
 
     def replacement(*tensors: torch.Tensor) -> torch.Tensor:
-        known = dict(zip(node.all_input_nodes, tensors, strict=True))
+        known = by_node(node, tensors)
         product = torch.mm(known[node.args[1]], known[node.args[2]])
         return product if alpha == 1 else torch.mul(product, alpha)
 
@@ -385,7 +387,7 @@ def _is_empty(node: Node) -> bool:
         and node.target is not operator.getitem
         and getattr(overload_of(node.target), "namespace", "") == "aten"
         and _aten(node) != "full.default"
-        and all(isinstance(size, int) for size in value.shape)
+        and not varies(value)
         and value.numel() == 0
         and bool(node.all_input_nodes)
     )

@@ -10,7 +10,6 @@ takes, against the size of the model's weights. A ratio above its limit ends 1.
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -18,22 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from in_subject import run_inside
+
 LIMITS = {"small MLP, call": 1.3, "MobileNetV3, call": 1.02, "MobileNetV3, warm load": 0.10}
-SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 
 def main() -> int:
-    edgeproof = [sys.executable, "-m", "edgeproof", "subjects"]
-    subprocess.run([*edgeproof, "make", "coreai"], check=True, stdout=subprocess.DEVNULL)
-    python = subprocess.run(
-        [*edgeproof, "path", "coreai"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "ignore"}
-    script = [python, __file__, "inside"]
-    ended = subprocess.run(script, env=environment, stderr=subprocess.PIPE, text=True, check=False)
-    if ended.returncode not in (0, 1) or "Traceback" in ended.stderr:
-        print(ended.stderr[-4000:], file=sys.stderr)  # else it is what the libraries log
-    return ended.returncode
+    return run_inside("coreai", __file__)
 
 
 def ratios(ours: Any, theirs: Any, *, calls: int, rounds: int = 7) -> tuple[float, float, float]:

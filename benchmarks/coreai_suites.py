@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import uv
+from in_subject import SOURCES, python_of
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
 SUITES = "executorch.backends.test.suite"
 SECONDS = {"operators": 120, "models": 1200}
 PACKAGES = (
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--workers", default="2")
     parser.add_argument("-k", dest="chosen", default="")
     given = parser.parse_args()
-    python = subject()
+    python = python_of("coreai")
     ledger = json.loads(given.ledger.read_text()) if given.ledger.exists() else {"flows": {}}
     with tempfile.TemporaryDirectory() as tools:
         wanted = ("pytest", "pytest-xdist", "pytest-timeout", "pytest-json-report")
@@ -90,15 +90,6 @@ def faults(name: str, found: dict[str, Any]) -> list[str]:
         if told["outcome"] == "skipped" and not told["reason"]:
             wrong.append(f"{name}: {case}: skipped without a reason")
     return wrong
-
-
-def subject() -> str:
-    edgeproof = [sys.executable, "-m", "edgeproof", "subjects"]
-    subprocess.run([*edgeproof, "make", "coreai"], check=True, stdout=subprocess.DEVNULL)
-    path = subprocess.run(
-        [*edgeproof, "path", "coreai"], check=True, capture_output=True, text=True
-    )
-    return path.stdout.strip()
 
 
 def run(

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 
+from in_subject import python_of
+
 LIMIT = 1.10
 
 BARE = """
@@ -45,11 +47,7 @@ def seconds(command: list[str]) -> float:
 def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     edgeproof = [sys.executable, "-m", "edgeproof"]
-    subprocess.run([*edgeproof, "subjects", "make", "base"], check=True, stdout=subprocess.DEVNULL)
-    path = subprocess.run(
-        [*edgeproof, "subjects", "path", "base"], check=True, capture_output=True, text=True
-    )
-    bare = [path.stdout.strip(), "-I", "-c", BARE]
+    bare = [python_of("base"), "-I", "-c", BARE]
     ours = [*edgeproof, "smoke", "--flows", "xnnpack_fp32"]
     seconds(bare), seconds(ours)  # files into memory, bytecode onto the disk
     ratios = []

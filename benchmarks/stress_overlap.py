@@ -10,7 +10,6 @@ nothing about a delegate. Ends 1 when the native threads did not overlap more.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,27 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
+from in_subject import run_inside
+
 THREADS, ITERATIONS, ROUNDS = 4, 50, 5
 
 
 def main() -> int:
-    edgeproof = [sys.executable, "-m", "edgeproof", "subjects"]
-    subprocess.run([*edgeproof, "make", "base"], check=True, stdout=subprocess.DEVNULL)
-    python = subprocess.run(
-        [*edgeproof, "path", "base"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "ignore"}
-    ended = subprocess.run(
-        [python, __file__, "inside"],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if ended.returncode not in (0, 1) or "Traceback" in ended.stderr:
-        print(ended.stderr[-4000:], file=sys.stderr)
-    return ended.returncode
+    return run_inside("base", __file__)
 
 
 def inside() -> int:

@@ -11,6 +11,17 @@ from tests.lab import Lab, LabDied
 _SUBJECT = Path(__file__).parent / "subject"
 _SWEEP = ("sweep_cases.py", "sweep_layers.py", "checking.py")
 
+FN = """
+class Fn(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *values):
+        return self.function(*values)
+
+"""
+"""In the subject: a module that calls a function."""
+
 
 class Sweep:
     """Checks cases of the sweep in the subject; a case that ends the process is found out and reported."""

@@ -6,25 +6,22 @@ from typing import Any
 
 import pytest
 
+from tests.coreai.conftest import FN
 from tests.lab import Lab
 
 pytestmark = pytest.mark.subject
 
-SETUP = """
+SETUP = (
+    """
 import copy, tempfile, torch, torch.nn.functional as F
 from executorch.runtime import Runtime
 from edgeproof.coreai import *
 from edgeproof.coreai.precision import to_half
 install_runtime(cache_dir=tempfile.mkdtemp())
 torch.manual_seed(0)
-
-class Fn(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-    def forward(self, *values):
-        return self.function(*values)
-
+"""
+    + FN
+    + """
 def flat(result):
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
@@ -49,10 +46,15 @@ def outcome(function, *calls, half=False, **options):
                 wrong.append(f"call {number}, output {index}: {g.tolist()} for {r.tolist()}")
     return wrong, dict(partitioner.refused), sum("call_delegate" in str(n.target) for n in nodes)
 """
+)
 
 
 def run(lab: Lab, code: str) -> Any:
     return lab.run(SETUP + code)
+
+
+def of_integers(lab: Lab, computed: str) -> Any:
+    return run(lab, f"result = outcome(lambda x: {computed}, (torch.tensor([100000, -7, 0, 31]),))")
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,7 @@ def run(lab: Lab, code: str) -> Any:
 )
 def test_numbers_that_need_64_bits_have_them(coreai_lab: Lab, computed: str) -> None:
     """ExecuTorch's own kernels compute them, as right as those are (see docs/coreai.md)."""
-    wrong, _, _ = run(
-        coreai_lab,
-        f"result = outcome(lambda x: {computed}, (torch.tensor([100000, -7, 0, 31]),))",
-    )
+    wrong, _, _ = of_integers(coreai_lab, computed)
     assert not wrong
 
 
@@ -95,9 +94,7 @@ def test_numbers_that_need_64_bits_have_them(coreai_lab: Lab, computed: str) -> 
     "computed", ["(x > 0).long() * 16 + x", "x + 3 - x.relu()", "torch.arange(4) * 3 + x"]
 )
 def test_numbers_that_fit_32_bits_are_computed_in_them(coreai_lab: Lab, computed: str) -> None:
-    wrong, _, delegates = run(
-        coreai_lab, f"result = outcome(lambda x: {computed}, (torch.tensor([100000, -7, 0, 31]),))"
-    )
+    wrong, _, delegates = of_integers(coreai_lab, computed)
     assert not wrong
     assert delegates == 1
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.coreai.conftest import FN
 from tests.lab import Lab
 
 pytestmark = pytest.mark.subject
 
-SETUP = """
+SETUP = (
+    """
 import json, torch
 from executorch.exir import to_edge, to_edge_transform_and_lower
 from executorch.backends.apple.coreai.partition.partitioner import do_not_delegate
 from edgeproof.coreai import CoreAIPartitioner, compile_config, lower
-
-class Fn(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-    def forward(self, *values):
-        return self.function(*values)
-
+"""
+    + FN
+    + """
 def lowered(function, *inputs, partitioner=None, **options):
     partitioner = partitioner or CoreAIPartitioner()
     edge = lower(torch.export.export(Fn(function), inputs), partitioner=partitioner, **options)
@@ -29,6 +26,7 @@ def lowered(function, *inputs, partitioner=None, **options):
             if n.op == "call_function" and "getitem" not in str(n.target)]
     return left, partitioner, edge
 """
+)
 
 
 def test_refusals_have_a_reason(coreai_lab: Lab) -> None:

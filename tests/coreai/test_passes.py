@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.coreai.conftest import FN
 from tests.lab import Lab
 
 pytestmark = pytest.mark.subject
 
-SETUP = """
+SETUP = (
+    """
 import functools, itertools, torch, torch.nn.functional as F, torch._export.utils as export_utils
 export_utils._collect_all_valid_cia_ops = functools.cache(export_utils._collect_all_valid_cia_ops)
 from executorch.exir import to_edge_transform_and_lower
@@ -16,14 +18,9 @@ from edgeproof.coreai import compile_config
 from edgeproof.coreai.graph import fake, overload_name
 from edgeproof.coreai.passes import *
 import edgeproof.coreai.passes as passes
-
-class Fn(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-    def forward(self, *values):
-        return self.function(*values)
-
+"""
+    + FN
+    + """
 def aten(function, *inputs):
     return torch.export.export(Fn(function), inputs).run_decompositions()
 
@@ -49,6 +46,7 @@ def same(function, change, *inputs):
         torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5, equal_nan=True)
     return modified
 """
+)
 
 
 def test_alpha_becomes_a_constant_of_the_outputs_dtype(coreai_lab: Lab) -> None:

@@ -7,23 +7,20 @@ from typing import Any
 
 import pytest
 
+from tests.coreai.conftest import FN
 from tests.lab import Lab
 
 pytestmark = pytest.mark.subject
 
-SETUP = """
+SETUP = (
+    """
 import json, tempfile, torch
 from executorch.runtime import Runtime
 from edgeproof.coreai import *
 install_runtime(cache_dir=tempfile.mkdtemp())
-
-class Fn(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-    def forward(self, *values):
-        return self.function(*values)
-
+"""
+    + FN
+    + """
 class Counter(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -55,6 +52,7 @@ def off(module, inputs, method=None, **options):
     return max((float((g.double() - r.double()).abs().max()) if g.numel() else 0.0)
                for g, r in zip(got, right))
 """
+)
 
 
 def run(lab: Lab, code: str) -> Any:

@@ -84,8 +84,8 @@ def _build(case: Case) -> Model:
     import importlib
 
     module, _, function = case.target.partition(":")
-    model: Model = getattr(importlib.import_module(module), function)()
-    return model
+    make: Callable[..., Model] = getattr(importlib.import_module(module), function)
+    return make(case.key) if case.key else make()
 
 
 class CellRun:

@@ -16,11 +16,14 @@ from edgeproof.errors import SubjectError
 from edgeproof.host import uv
 from edgeproof.host.process import Limits
 from edgeproof.host.run import SubjectPlan, run_cells
+from edgeproof.plan.stack import stacks_for
 from edgeproof.plan.stage import Verdict
 from edgeproof.plan.subject import Subject
 from tests.faults.test_lying_worker import Silent, cell_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+BASE = stacks_for("1.5.1")["base"]
 
 
 def test_uv_is_ended(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +49,8 @@ def test_uv_is_ended(tmp_path: Path, own_cache: Path, monkeypatch: pytest.Monkey
     threading.Thread(target=press, daemon=True).start()
     began = time.monotonic()
     outcome = run_cells(
-        [cell],
-        [SubjectPlan(id=cell.subject, prepare=prepare)],
+        [((cell,),)],
+        [SubjectPlan(stack=BASE, id=cell.subject, prepare=prepare)],
         workers=2,
         watcher=Silent(),
         limits=Limits(),

@@ -25,6 +25,7 @@ from edgeproof.host.process import Limits, WorkerDied, WorkerProcess
 from edgeproof.host.run import Outcome, SubjectPlan, run_cells
 from edgeproof.plan.case import Case, Source
 from edgeproof.plan.cell import Cell, Result
+from edgeproof.plan.stack import stacks_for
 from edgeproof.plan.stage import Stage, Verdict
 from edgeproof.plan.subject import Contents, Subject
 from edgeproof.report.document import document
@@ -80,6 +81,8 @@ CONTENTS = Contents(
     memory_bytes=0,
     site="",
 )
+
+BASE = stacks_for("1.5.1")["base"]
 
 
 class Silent:
@@ -180,8 +183,8 @@ def run(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Run
         asked = list(cells or [cell_of()])
         began = time.monotonic()
         outcome = run_cells(
-            asked,
-            [SubjectPlan(id=subject.id, prepare=lambda _: subject)],
+            [((cell,),) for cell in asked],
+            [SubjectPlan(stack=BASE, id=subject.id, prepare=lambda _: subject)],
             workers=1,
             watcher=Silent(),
             limits=Limits(stage=stage_timeout),

@@ -19,6 +19,11 @@ CASES = (
 )
 
 
+def cases() -> tuple[Case, ...]:
+    """The suite as ``edgeproof run`` lists it."""
+    return CASES
+
+
 def mobilenet_v3_small() -> Model:
     """torchvision's MobileNetV3-small on one image of 224 x 224, without trained weights.
 

@@ -135,6 +135,37 @@ def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -
 
 @cli.command()
 @click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    required=True,
+    metavar="NAME,GLOB...",
+    help="The suites whose cases to run: smoke, operators, models.",
+)
+@click.option(
+    "--flow", "flows", multiple=True, required=True, metavar="NAME,GLOB...", help="The flows."
+)
+@click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="DTYPE,...", help="Only these dtypes.")
+@click.option(
+    "--shard", metavar="K/N", help="Only the K-th of N parts; together they are the whole."
+)
+@click.option("--failed-from", metavar="REPORT", help="Only what did not pass in a JSON report.")
+@click.option("--list", "list_only", is_flag=True, help="List the cells, and run none.")
+@click.option("--exact", is_flag=True, help="Run every case alone, none in a bundle.")
+@_proving
+def run(suites: tuple[str, ...], flows: tuple[str, ...], **options: Any) -> None:
+    """Run whole suites over many flows.
+
+    Small cases are lowered and run in bundles. A bundle only proves: what it does not is run alone.
+    """
+    from edgeproof.cli import run as running
+
+    _exit(running.run(suites, flows, **options))
+
+
+@cli.command()
+@click.option(
     "--flow", "flows", multiple=True, required=True, metavar="NAME,GLOB...", help="What to stress."
 )
 @click.option(

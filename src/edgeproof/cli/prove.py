@@ -34,7 +34,7 @@ from edgeproof.report.junit import junit as junit_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MOST_WORKERS = 4
+MOST_WORKERS = 4
 
 
 def smoke(
@@ -93,6 +93,7 @@ def plans_for(
     interpreter = described(find_python(python, stacks["base"].pythons, install=build))
     return {
         name: SubjectPlan(
+            stack=stacks[name],
             id=f"{name}/executorch-{choice.version}/py{interpreter.minor}",
             prepare=partial(_prepare, stacks[name], choice, interpreter.path, build),
         )
@@ -108,7 +109,7 @@ def _prepare(
 
 def _adopted(which: str, stack: Stack) -> SubjectPlan:
     taken = subjects.adopt(which, stack)
-    return SubjectPlan(id=taken.id, prepare=lambda _: taken)
+    return SubjectPlan(stack=stack, id=taken.id, prepare=lambda _: taken)
 
 
 def prove(
@@ -132,7 +133,7 @@ def prove(
     goes, ``junit`` where the same goes as JUnit XML, as ``document.claim`` gave them.
     """
     flows = select(patterns)
-    accepted = _declarations(declared)
+    accepted = declarations(declared)
     plans = plans_for(flows, executorch=executorch, python=python, subject=subject)
     cells = [
         Cell(
@@ -148,9 +149,9 @@ def prove(
     watching = terminal.Live if to.is_terminal else terminal.Plain
     with watching(to, len(cells)) as watcher:
         outcome = run_cells(
-            cells,
+            [((cell,),) for cell in cells],
             list(plans.values()),
-            workers=workers or min(os.cpu_count() or 1, _MOST_WORKERS),
+            workers=workers or min(os.cpu_count() or 1, MOST_WORKERS),
             watcher=watcher,
             limits=Limits(stage=stage_timeout),
             declared=accepted,
@@ -172,6 +173,7 @@ def conclude(
     seed: int,
     reproduce: Mapping[str, str],
     show: Callable[[Console, Outcome, Ruling, Mapping[str, str]], None],
+    selection: str = "",
 ) -> ExitCode:
     """Judge what came of a run, write the report, ``show`` it, and return the gate's exit code.
 
@@ -192,7 +194,7 @@ def conclude(
         if report is not None:  # first: a terminal may take nothing any more
             told = document.document(
                 outcome, ruling, command=shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
-                reproduce=reproduce,
+                reproduce=reproduce, selection=selection,
             )  # fmt: skip
             try:
                 document.write(told, report)
@@ -214,7 +216,7 @@ def conclude(
     return ruling.exit_code
 
 
-def _declarations(given: Sequence[str]) -> dict[str, str]:
+def declarations(given: Sequence[str]) -> dict[str, str]:
     """``FLOW=REASON`` as a mapping. Raises ``UsageError`` for one without a reason or a flow."""
     accepted = {}
     for text in given:

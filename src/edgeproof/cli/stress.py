@@ -187,7 +187,7 @@ class _Stress:
         watching = terminal.Live if self.console.is_terminal else terminal.Plain
         with watching(self.console, len(cells)) as watcher:
             proved = run_cells(
-                cells,
+                [((cell,),) for cell in cells],
                 list(self._plans.values()),
                 workers=min(2, os.cpu_count() or 1),
                 watcher=watcher,

@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edgeproof.errors import SubjectError
 from edgeproof.gate.judge import Ended, judge
-from edgeproof.host.protocol import Conversation, ProtocolBroken, parse
+from edgeproof.host.protocol import BundleTalk, Conversation, ProtocolBroken, parse
+from edgeproof.plan.case import Case
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.flow import Flow
 from edgeproof.plan.stage import Stage, Verdict
@@ -181,6 +183,67 @@ class WorkerProcess:
         if not isinstance(said, str):
             raise self._broke_protocol(log, f"it said {said!r} where a problem was due")
         return said
+
+    def cases(self, suite: str) -> list[Case]:
+        """The cases of a suite as the subject has them. Raises ``SubjectError`` where it has none."""
+        log = self._folder / f"list-{suite}.log"
+        self._ask({"do": "list", "suite": suite, "log": str(log)})
+        try:
+            said = self._event(self._next(START_SECONDS, log), log, "listed")
+        except _TooLong:
+            raise WorkerDied(self._end_hung(log)) from None
+        if said.get("problem"):
+            raise SubjectError(f"the suite {suite} cannot be listed: {said['problem']}")
+        try:
+            return [Case.from_json(case) for case in said["cases"]]
+        except (KeyError, TypeError, ValueError) as fault:
+            raise self._broke_protocol(log, f"it listed {suite} with {fault}") from None
+
+    def run_bundle(
+        self,
+        cells: Sequence[Cell],
+        *,
+        on_taken: Callable[[], None],
+        on_stage: Callable[[Stage], None],
+    ) -> list[Result]:
+        """Run cells of one flow together; the results of those that passed. Of the others it says nothing.
+
+        Raises ``WorkerDied`` when the worker dies or hangs, whether it had taken the bundle or not.
+        """
+        name = f"{cells[0].id} and {len(cells) - 1} more"
+        log = self._folder / f"bundle-{_file_name(cells[0])}.log"
+        talk = BundleTalk(name, [cell.id for cell in cells])
+        allowed = START_SECONDS
+        self._ask(
+            {
+                "do": "bundle",
+                "cell": name,
+                "cells": [
+                    {"cell": cell.id, "case": cell.case.to_json(), "seed": cell.seed}
+                    for cell in cells
+                ],
+                "flow": asdict(cells[0].flow),
+                "log": str(log),
+            }
+        )
+        while True:
+            try:
+                line = self._next(allowed, log if talk.taken else self._log)
+            except _TooLong:
+                raise WorkerDied(self._end_hung(log)) from None
+            try:
+                kind = talk.hear(line)
+            except ProtocolBroken as broken:
+                raise self._broke_protocol(log, str(broken)) from None
+            if kind == "taken":
+                on_taken()
+            if kind == "bundle_reached":
+                assert talk.stage is not None
+                allowed = self._limits.of(talk.stage)
+                on_stage(talk.stage)
+            if kind == "idle":
+                self._used = True
+                return _passed(cells, talk)
 
     def run(
         self, cell: Cell, *, on_taken: Callable[[], None], on_stage: Callable[[Stage], None]
@@ -346,6 +409,23 @@ class WorkerProcess:
             "native_stack": native[:8000],
             "log": "\n".join(printed.splitlines()[-_LOG_LINES:]),
         }
+
+
+def _passed(cells: Sequence[Cell], talk: BundleTalk) -> list[Result]:
+    """The cells that the bundle's evidence proves, judged as any other; a bundle fails none."""
+    results = []
+    for cell in cells:
+        if cell.id in talk.proved:
+            evidence, stages = talk.proved[cell.id]
+            result = judge(
+                cell,
+                Ended(
+                    outcome="done", stage=None, problem="", evidence=evidence, stages=stages, log=""
+                ),
+            )
+            if result.verdict is Verdict.PASSED:
+                results.append(result)
+    return results
 
 
 def _ended(talk: Conversation, log: Path) -> Ended:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 from edgeproof.plan.cell import StageTime
@@ -94,18 +94,72 @@ class Conversation:
     def _end(self, stage: Stage, event: Mapping[str, Any]) -> None:
         if stage is not self._open:
             raise ProtocolBroken(f"it ended {stage}, which was not under way")
-        seconds = event.get("seconds")
-        if not _is_number(seconds) or seconds < 0:
-            raise ProtocolBroken(f"it said that {stage} took {_shown(seconds)} seconds")
+        timed = _timed(event)
         self._open = None
-        self.stages.append(
-            StageTime(
-                stage=stage,
-                seconds=float(seconds),
-                shared=event.get("shared") is True,
-                skipped=event.get("skipped") is True,
-            )
-        )
+        self.stages.append(timed)
+
+
+class BundleTalk:
+    """What is said about a bundle: it is taken, reaches stages, and ends with every cell in one place."""
+
+    def __init__(self, name: str, cells: Collection[str]) -> None:
+        self._name = name
+        self._cells = set(cells)
+        self.taken = False
+        self.stage: Stage | None = None
+        self.proved: dict[str, tuple[Mapping[str, Any], tuple[StageTime, ...]]] = {}
+        """By cell, the evidence and the stages."""
+        self.alone: dict[str, str] = {}
+        """By cell, why the bundle proves nothing about it."""
+        self._ended = False
+
+    def hear(self, line: str) -> str:
+        """Take the next line and return its kind; ``idle`` is the last."""
+        if not self.taken:
+            event = parse(line, "taken")
+        elif self._ended:
+            event = parse(line, "idle")
+        else:
+            event = parse(line, "bundle_reached", "bundle_ended")
+        if event.get("cell") != self._name:
+            raise ProtocolBroken(f"it answered for {_shown(event.get('cell'))}, not for its bundle")
+        kind = str(event["event"])
+        if kind == "taken":
+            self.taken = True
+        elif kind == "bundle_reached":
+            self.stage = _stage(event)
+        elif kind == "bundle_ended":
+            self._end(event)
+        return kind
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        proved, alone = event.get("proved"), event.get("alone")
+        if not isinstance(proved, dict) or not isinstance(alone, dict):
+            raise ProtocolBroken(f"it ended its bundle with {_shown(event)}")
+        if sorted([*proved, *alone]) != sorted(self._cells):
+            raise ProtocolBroken("it did not end its bundle with every cell once")
+        for cell, said in proved.items():
+            if not isinstance(said, dict) or not isinstance(said.get("stages"), list):
+                raise ProtocolBroken(f"it proved a cell with {_shown(said)}")
+            ended = _checked_end({"outcome": "done", "evidence": said.get("evidence")})
+            self.proved[cell] = ended["evidence"], tuple(_timed(t) for t in said["stages"])
+        self.alone = {cell: str(why) for cell, why in alone.items()}
+        self._ended = True
+
+
+def _timed(event: Any) -> StageTime:
+    """A stage that ended, as it is told. Raises ``ProtocolBroken``."""
+    if not isinstance(event, Mapping):
+        raise ProtocolBroken(f"it told of a stage as {_shown(event)}")
+    stage, seconds = _stage(event), event.get("seconds")
+    if not _is_number(seconds) or seconds < 0:
+        raise ProtocolBroken(f"it said that {stage} took {_shown(seconds)} seconds")
+    return StageTime(
+        stage=stage,
+        seconds=float(seconds),
+        shared=event.get("shared") is True,
+        skipped=event.get("skipped") is True,
+    )
 
 
 def _checked_end(event: dict[str, Any]) -> dict[str, Any]:

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from edgeproof.errors import EdgeproofError
 from edgeproof.host import adopted, cache
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
+from edgeproof.host.slot import Slot, Task
 from edgeproof.host.uv import cannot_write, end_running_uv
 from edgeproof.plan.cell import Cell, Result
 from edgeproof.plan.ledger import Ledger
+from edgeproof.plan.stack import Stack
 from edgeproof.plan.stage import Stage, Verdict
 from edgeproof.plan.subject import Subject
 
@@ -41,8 +42,13 @@ class Watcher(Protocol):
 class SubjectPlan:
     """A subject that will be needed: its id is known before it is prepared."""
 
+    stack: Stack
     id: str
     prepare: Callable[[Callable[[str], None]], Subject]
+
+
+Group = tuple[Task, ...]
+"""Tasks that share work, which one worker does one after the other."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +56,7 @@ class _Bench:
     """A subject with the cells that still have to run in it."""
 
     plan: SubjectPlan
-    waiting: list[Cell]
+    waiting: list[Group]
     subject: Subject | None = None
     failure: EdgeproofError | None = None
     workers: int = 0
@@ -75,7 +81,7 @@ class Outcome:
 
 
 def run_cells(
-    cells: Sequence[Cell],
+    groups: Sequence[Group],
     plans: Sequence[SubjectPlan],
     *,
     workers: int,
@@ -86,11 +92,13 @@ def run_cells(
 ) -> Outcome:
     """Run every cell and return the ledger. ``declared`` maps flows to why they may be ``not_run``.
 
+    The cells of a group are of one subject.
+
     Ctrl-C ends the workers, keeps what was done and leaves the rest ``not_run``. A journal of results is
     written as they come, one JSON object a line, in the run's ``folder`` (a new one unless given).
     """
     run = _Run(
-        cells,
+        groups,
         plans,
         watcher=watcher,
         limits=limits,
@@ -103,7 +111,7 @@ def run_cells(
 class _Run:
     def __init__(
         self,
-        cells: Sequence[Cell],
+        groups: Sequence[Group],
         plans: Sequence[SubjectPlan],
         *,
         watcher: Watcher,
@@ -111,9 +119,9 @@ class _Run:
         declared: dict[str, str],
         folder: Path,
     ) -> None:
-        self._ledger = Ledger(cells)
+        self._ledger = Ledger(cell for group in groups for task in group for cell in task)
         self._benches = [
-            _Bench(plan=plan, waiting=[cell for cell in cells if cell.subject == plan.id])
+            _Bench(plan=plan, waiting=[g for g in groups if g[0][0].subject == plan.id])
             for plan in plans
         ]
         self._watcher = watcher
@@ -187,51 +195,21 @@ class _Run:
             return chosen
 
     def _work(self, bench: _Bench) -> None:
-        """Run cells in one worker after the other, until none waits.
-
-        The last result of a worker is held until it took another cell, or left as it should: should it
-        die in between, that is the doing of the cell that ended.
-        """
+        """Run the subject's groups of tasks in one slot, until none waits."""
         subject = self._prepared(bench)
-        worker: WorkerProcess | None = None
-        held: list[Result] = []
-
-        def settle(died: WorkerDied | None = None) -> None:
-            while held:
-                result = held.pop()
-                self._record(result if died is None else _died_after(result, died))
-
-        try:
-            while (cell := self._take(bench)) is not None:
-                if subject is None:
-                    assert bench.failure is not None
+        if subject is None:
+            assert bench.failure is not None
+            while (group := self._take(bench)) is not None:
+                for cell in (cell for task in group for cell in task):
                     self._record(_without_subject(cell, bench.failure))
-                    continue
-                self._tell("started", cell)
-                result: Result | None = None
-                while result is None:
-                    if worker is None:
-                        worker, result = self._start(subject, cell)
-                        continue
-                    reached = partial(self._tell, "reached", cell)
-                    try:
-                        result = worker.run(cell, on_taken=settle, on_stage=reached)
-                    except WorkerDied as died:
-                        settle(died)
-                        worker = None
-                held.append(self._with_mend(result, subject))
-                if result.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
-                    settle()
-                    worker = None
-            if worker is not None and not self._stop.is_set():
-                try:
-                    worker.close()
-                except WorkerDied as died:
-                    settle(died)
+            return
+        slot = Slot(_SlotHost(self, subject))
+        try:
+            while (group := self._take(bench)) is not None:
+                slot.run(group)
+            slot.close()
         finally:
-            settle()
-            if worker is not None:
-                worker.kill()
+            slot.abandon()
 
     @staticmethod
     def _with_mend(result: Result, subject: Subject) -> Result:
@@ -271,7 +249,7 @@ class _Run:
                     self._tell("said", f"{bench.plan.id}: {failure.message}")
             return bench.subject
 
-    def _take(self, bench: _Bench) -> Cell | None:
+    def _take(self, bench: _Bench) -> Group | None:
         with self._lock:
             return bench.waiting.pop(0) if bench.waiting and not self._stop.is_set() else None
 
@@ -298,6 +276,24 @@ class _Run:
             getattr(self._watcher, what)(*args)
 
 
+class _SlotHost:
+    """The run as a slot of one subject sees it."""
+
+    def __init__(self, run: _Run, subject: Subject) -> None:
+        self._run = run
+        self._subject = subject
+        self.tell = run._tell
+
+    def start(self, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
+        return self._run._start(self._subject, cell)
+
+    def record(self, result: Result) -> None:
+        self._run._record(self._run._with_mend(result, self._subject))
+
+    def stopped(self) -> bool:
+        return self._run._stop.is_set()
+
+
 def _wait(slots: Sequence[threading.Event]) -> None:
     """Wait until every slot has ended its worker.
 
@@ -307,21 +303,6 @@ def _wait(slots: Sequence[threading.Event]) -> None:
     for left in slots:
         while not left.wait(0.2):
             pass
-
-
-def _died_after(result: Result, died: WorkerDied) -> Result:
-    """What becomes of a result whose worker did not live to take another cell."""
-    return replace(
-        result,
-        verdict=Verdict.CRASHED,
-        stage=result.stages[-1].stage if result.stages else None,
-        cause=died.cause,
-        reason=f"the worker {died.what} after its cell, before the next: {died.crash['how']}",
-        mend="",
-        declared=False,
-        crash=died.crash,
-        log=str(died.crash["log"]),
-    )
 
 
 def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:

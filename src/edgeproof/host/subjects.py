@@ -57,7 +57,7 @@ def prepare(
     choice.require_fit(interpreter)
     request = store.short_hash(
         [
-            dataclasses.asdict(stack),
+            dataclasses.asdict(dataclasses.replace(stack, suites=())),  # those lie elsewhere
             choice.version,
             choice.sha256,
             str(interpreter.path.resolve()),

@@ -20,6 +20,7 @@ class Stack:
     ``requires`` are the packages beside executorch; ``own`` is the part of them that no other stack
     of the release needs, which is what a user's own environment may lack. ``env`` and ``links`` may
     name ``{folder}`` (a folder edgeproof makes for the subject) and ``{site}`` (its site-packages).
+    ``suites`` are what upstream's test modules import beside that, installed apart from the subject.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Stack:
     platforms: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    suites: tuple[str, ...] = field(default=(), compare=False)
 
 
 @cache
@@ -49,6 +51,7 @@ def _table() -> dict[str, dict[str, Stack]]:
                 platforms=tuple(entry.get("platforms", release["platforms"])),
                 env=entry.get("env", {}),
                 links=entry.get("links", {}),
+                suites=tuple(release["suites"]),
             )
         table[release["executorch"]] = stacks
     return table

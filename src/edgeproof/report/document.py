@@ -20,9 +20,16 @@ SCHEMA = 1
 
 
 def document(
-    outcome: Outcome, ruling: Ruling, *, command: str, seed: int, reproduce: Mapping[str, str]
+    outcome: Outcome,
+    ruling: Ruling,
+    *,
+    command: str,
+    seed: int,
+    reproduce: Mapping[str, str],
+    selection: str = "",
 ) -> dict[str, Any]:
-    """The whole report as plain JSON values. ``reproduce`` maps cell ids to command lines."""
+    """The whole report as plain JSON values. ``reproduce`` maps cell ids to command lines, ``selection``
+    says which part of the suites was asked for, if it was a part."""
     counts = outcome.ledger.counts()
     return {
         "schema": SCHEMA,
@@ -31,6 +38,7 @@ def document(
         "began": outcome.began.isoformat(timespec="seconds"),
         "seconds": round(outcome.seconds, 3),
         "seed": seed,
+        "selection": selection,
         "interrupted": outcome.interrupted,
         "subjects": [
             {

@@ -32,6 +32,8 @@ _STYLES = {
     Verdict.NOT_RUN: "red",
 }
 _PLAIN_WIDTH = 150
+MANY = 60
+"""From how many cells on a run is told of in less detail."""
 _STACK_LINES = 25
 _LOG_LINES = 10
 
@@ -66,6 +68,7 @@ class Live:
         )
         self._total = self._progress.add_task("cells", total=cells, note=f"0/{cells}")
         self._cells = cells
+        self._done = 0
         self._running: dict[str, TaskID] = {}
 
     def __enter__(self) -> Live:
@@ -83,12 +86,15 @@ class Live:
     def started(self, cell: Cell) -> None:
         """A worker took the cell."""
         name = escape(f"  {cell.flow.name} {cell.case.id}")
+        if self._cells > MANY:  # bundles start twenty at once
+            return
         self._running[cell.id] = self._progress.add_task(name, total=len(Stage), note="starting")
 
     def reached(self, cell: Cell, stage: Stage) -> None:
         """The cell came to a stage."""
-        done = list(Stage).index(stage)
-        self._progress.update(self._running[cell.id], completed=done, note=stage.value)
+        if cell.id in self._running:
+            done = list(Stage).index(stage)
+            self._progress.update(self._running[cell.id], completed=done, note=stage.value)
 
     def ended(self, result: Result) -> None:
         """The cell has its verdict."""
@@ -96,9 +102,10 @@ class Live:
         if task is not None:
             self._progress.remove_task(task)
         self._progress.advance(self._total)
-        done = int(self._progress.tasks[0].completed)
-        self._progress.update(self._total, note=f"{done}/{self._cells}")
-        self._progress.console.print(_line(result, done, self._cells), markup=False)
+        self._done += 1
+        self._progress.update(self._total, note=f"{self._done}/{self._cells}")
+        if _is_news(result, self._done, self._cells):
+            self._progress.console.print(_line(result, self._done, self._cells), markup=False)
 
 
 class Plain:
@@ -128,7 +135,13 @@ class Plain:
     def ended(self, result: Result) -> None:
         """The cell has its verdict."""
         self._done += 1
-        self._console.print(_line(result, self._done, self._cells), markup=False)
+        if _is_news(result, self._done, self._cells):
+            self._console.print(_line(result, self._done, self._cells), markup=False)
+
+
+def _is_news(result: Result, done: int, cells: int) -> bool:
+    """Whether the end of a cell gets a line: of many, only what did not pass, and every hundredth."""
+    return cells <= MANY or result.verdict is not Verdict.PASSED or done % 100 == 0
 
 
 def _line(result: Result, done: int, cells: int) -> str:

@@ -61,15 +61,34 @@ def compare(
         row["problem"] = _unlike(got, expected)
         if row["problem"]:
             continue
-        wrong = _wrong_answers(expected, index, other_answers)
-        floor, witnesses = told_apart(expected, floors[index], wrong, dtype=dtype)
-        if expected.numel() == 0:
-            witnesses = ["empty"]
-        elif faded(expected, dtype=dtype, input_rms=rms):
-            witnesses.append("faded")
+        floor, witnesses = limits(
+            expected, index, floors[index], other_answers, dtype=dtype, rms=rms
+        )
         row.update(_measure(got, expected, floor, eager[index][1]))
         row["witnesses"] = witnesses
     return rows
+
+
+def limits(
+    expected: torch.Tensor,
+    index: int,
+    floor: Floor,
+    other_answers: list[Any],
+    *,
+    dtype: torch.dtype,
+    rms: float | None,
+) -> tuple[Floor, list[str]]:
+    """The floor of an output, capped by wrong answers, and the names of those that no limit keeps out.
+
+    ``rms`` is that of the inputs.
+    """
+    wrong = _wrong_answers(expected, index, other_answers)
+    floor, witnesses = told_apart(expected, floor, wrong, dtype=dtype)
+    if expected.numel() == 0:
+        witnesses = ["empty"]
+    elif faded(expected, dtype=dtype, input_rms=rms):
+        witnesses.append("faded")
+    return floor, witnesses
 
 
 def compare_quantized(

@@ -122,6 +122,26 @@ def other_inputs(inputs: Inputs, *, seed: int = 0) -> Inputs | None:
     return moved if changed else None
 
 
+def wider_inputs(inputs: Inputs, *, seed: int = 0) -> Inputs | None:
+    """Inputs whose floats are drawn from a normal distribution three wide, whatever the example's are.
+
+    Integers and booleans, which may be indices or masks, are shuffled. ``None`` when nothing changed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = other_inputs(inputs, seed=seed) or inputs
+
+    def widen(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+        return torch.empty_like(tensor).copy_(3 * drawn)
+
+    wider = _map_tensors(shuffled, widen)
+    leaves = zip(pytree.tree_leaves(inputs), pytree.tree_leaves(wider), strict=True)
+    same = all(torch.equal(a, b) for a, b in leaves if isinstance(a, torch.Tensor))
+    return None if same else wider
+
+
 def _map_tensors(inputs: Inputs, change: Callable[[torch.Tensor], torch.Tensor]) -> Inputs:
     mapped: Inputs = pytree.tree_map_only(torch.Tensor, change, inputs)
     return mapped

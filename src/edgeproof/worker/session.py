@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from edgeproof.plan.case import Case
 from edgeproof.plan.flow import Flow
+from edgeproof.plan.stage import Stage
 
 
 class Streams:
@@ -144,17 +145,22 @@ def serve(*, log: Path, crash_log: Path) -> None:
     streams.tell(
         {"event": "ready", "torch": torch.__version__, "seconds": time.perf_counter() - start}
     )
-    prepared: dict[tuple[str, int], Any] = {}
+    prepared = _Shared()
     while (request := requests.get())["do"] != "exit":
         streams.redirect(Path(request["log"]))
         if request["do"] == "probe":
             streams.tell({"event": "probed", **probe(Flow(**_tuples(request["flow"])))})
+        elif request["do"] == "list":
+            streams.tell({"event": "listed", **_list(request["suite"])})
+        elif request["do"] == "bundle":
+            _run_bundle(request, streams, prepared)
+            gc.collect()
         else:
             _run_cell(request, streams, prepared)
             # What the cell leaves behind is part of it: a destructor may crash as well.
             gc.collect()
         streams.redirect(log)
-        if request["do"] == "cell":
+        if request["do"] in ("cell", "bundle"):
             streams.tell({"event": "idle", "cell": request["cell"]})
 
 
@@ -210,7 +216,75 @@ def _sentence(fault: BaseException) -> str:
     return said[:2000]
 
 
-def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any]) -> None:
+class _Shared:
+    """What cells of the same cases have in common; that of others is dropped as soon as these come."""
+
+    def __init__(self) -> None:
+        self._cases: dict[tuple[str, int], Any] = {}
+        self.exports: Any = None
+
+    def of(self, cases: Sequence[tuple[Case, int]]) -> list[Any]:
+        """One ``Prepared`` for each case and seed."""
+        from edgeproof.worker.bundle import Exports
+        from edgeproof.worker.prepared import Prepared
+
+        wanted = {(case.id, seed): case for case, seed in cases}
+        if not wanted.keys() <= self._cases.keys():
+            self._cases = {
+                key: self._cases.get(key) or Prepared(case, key[1]) for key, case in wanted.items()
+            }
+            self.exports = Exports(unfit=self.exports.unfit if self.exports else {})
+        return [self._cases[case.id, seed] for case, seed in cases]
+
+
+def _list(suite: str) -> dict[str, Any]:
+    """The cases of a suite as this environment has them; ``problem`` says why it cannot be listed."""
+    from edgeproof.cases.suites import listed
+
+    try:
+        return {"problem": "", "cases": [case.to_json() for case in listed(suite)]}
+    except Exception as fault:
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+        return {"problem": _sentence(fault), "cases": []}
+
+
+def _run_bundle(request: dict[str, Any], streams: Streams, shared: _Shared) -> None:
+    """Prove of several cells in one flow what can be proved together."""
+    flow = Flow(**_tuples(request["flow"]))
+    name = request["cell"]
+
+    def emit(event: dict[str, Any]) -> None:
+        streams.tell({**event, "cell": name})
+
+    emit({"event": "taken"})
+    ended: dict[str, Any] = {"event": "bundle_ended", "proved": {}, "alone": {}}
+    problem = probe(flow)["problem"]
+    if problem:
+        emit({**ended, "alone": {cell["cell"]: problem for cell in request["cells"]}})
+        return
+    from edgeproof.flows.registry import backend_of
+    from edgeproof.worker.bundle import BundleRun
+    from edgeproof.worker.fixed_costs import pay_once
+
+    pay_once()
+    cases = [(Case.from_json(cell["case"]), cell["seed"]) for cell in request["cells"]]
+    members = dict(zip((cell["cell"] for cell in request["cells"]), shared.of(cases), strict=True))
+
+    def reached(stage: Stage) -> None:
+        emit({"event": "bundle_reached", "stage": stage.value})
+
+    run = BundleRun(members, flow, backend_of(flow), shared.exports, reached)
+    try:
+        run.go()
+    except BaseException as fault:
+        # Code under test may raise anything. Its own run will tell who it was.
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+        left = members.keys() - run.proved.keys() - run.alone.keys()
+        run.alone.update(dict.fromkeys(left, _sentence(fault)))
+    emit({**ended, "proved": run.proved, "alone": run.alone})
+
+
+def _run_cell(request: dict[str, Any], streams: Streams, shared: _Shared) -> None:
     flow = Flow(**_tuples(request["flow"]))
     case = Case.from_json(request["case"])
     cell = request["cell"]
@@ -225,13 +299,13 @@ def _run_cell(request: dict[str, Any], streams: Streams, prepared: dict[Any, Any
     if problem:
         emit({"event": "ended", "outcome": "unavailable", "problem": problem, "evidence": {}})
         return
-    from edgeproof.worker.stages import CellRun, Prepared
+    from edgeproof.worker.fixed_costs import pay_once
+    from edgeproof.worker.stages import CellRun
 
-    key = (case.id, request["seed"])
-    if key not in prepared:
-        prepared.clear()  # one case at a time: flows of a case follow each other
-        prepared[key] = Prepared(case, request["seed"])
-    run = CellRun(prepared[key], flow, emit, keep=request["keep"])
+    if not case.whole:  # what proves a whole model runs torch as it came
+        pay_once()
+    [prepared] = shared.of([(case, request["seed"])])
+    run = CellRun(prepared, flow, emit, keep=request["keep"])
     outcome: dict[str, Any] = {"outcome": "done"}
     try:
         run.go()

@@ -2,90 +2,28 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
-from edgeproof.cases import conditioning, user
 from edgeproof.flows.registry import backend_of
-from edgeproof.plan.case import Case, Source
 from edgeproof.plan.flow import SINGLE, Arithmetic, Flow
 from edgeproof.plan.stage import Stage
+from edgeproof.worker.answers import answers_of, compared_with, flat_inputs
 from edgeproof.worker.compare import compare, compare_quantized, unlike_kinds
-from edgeproof.worker.model import Inputs, Model, cloned, flat_outputs
+from edgeproof.worker.model import Inputs, Model
 from edgeproof.worker.points import points
+from edgeproof.worker.prepared import Prepared
 from edgeproof.worker.reference import Reference
 
 Emit = Callable[[dict[str, Any]], None]
 
 _TIMED_RUNS = 10
 _TIMED_SECONDS = 0.5
-
-
-class Prepared:
-    """What the flows of one case share: the conditioned model and its answers in eager PyTorch."""
-
-    def __init__(self, case: Case, seed: int) -> None:
-        self.case = case
-        self.seed = seed
-        self._model: Model | None = None
-        self._exported: Model | None = None
-        self._references: dict[str, Reference] = {}
-
-    @property
-    def built(self) -> bool:
-        """Whether the model is there already."""
-        return self._model is not None
-
-    def model(self) -> Model:
-        """The model, built and conditioned on first use, always from the case's own seed."""
-        if self._model is None:
-            random.seed(self.seed)
-            numpy.random.seed(self.seed % 2**32)
-            torch.manual_seed(self.seed)
-            model = _build(self.case)
-            if model.program is None:  # one that came exported has no modes any more
-                model.module.eval()
-            if self.case.condition:
-                conditioning.condition(model.module, cloned(model.conditioning or model.inputs))
-            self._model = model
-        return self._model
-
-    def reference(self, point: str, inputs: Inputs) -> Reference:
-        """The eager answers at one of the case's points."""
-        if point not in self._references:
-            self._references[point] = Reference(self.model(), inputs)
-        return self._references[point]
-
-    def exported_answers(self, inputs: Inputs) -> list[Any]:
-        """What the float model answers once it is exported, still in eager PyTorch."""
-        if self._exported is None:
-            model = self.model().copied()
-            self._exported = model.replace(model.export().module())
-        return [value for _, value in flat_outputs(self._exported.copied()(inputs))]
-
-    @property
-    def ran_eagerly(self) -> bool:
-        """Whether the example's answers are there already."""
-        return "example" in self._references
-
-
-def _build(case: Case) -> Model:
-    if case.source is Source.FILE:
-        return user.build_from_file(case.target)
-    if case.source is Source.PT2:
-        return user.build_from_pt2(case.target)
-    import importlib
-
-    module, _, function = case.target.partition(":")
-    make: Callable[..., Model] = getattr(importlib.import_module(module), function)
-    return make(case.key) if case.key else make()
 
 
 class CellRun:
@@ -123,6 +61,9 @@ class CellRun:
         with self._in(Stage.EXPORT):
             program = exported.export()
             tried = points(program, exported.inputs)
+            wider = self._prepared.wider()
+            if wider is not None:
+                tried.append(("wider", wider))
             self.evidence["compared"] = {"points": [name for name, _ in tried], "outputs": wanted}
         with self._in(Stage.LOWER):
             edge = self._backend.lower(self._flow, program, exported)
@@ -154,7 +95,7 @@ class CellRun:
                     del method
                     loaded = Runtime.get().load_program(pte)
                     method = loaded.load_method("forward")
-                answers[name] = _answers(method, name, inputs)
+                answers[name] = answers_of(method, name, inputs)
         self._time_runs(method, exported.inputs)
         with self._in(Stage.COMPARE):
             if self._flow.quantized:
@@ -179,13 +120,13 @@ class CellRun:
 
         def answers(given: Inputs) -> list[Any]:
             loaded = Runtime.get().load_program(pte)
-            return _answers(loaded.load_method("forward"), "example", given)
+            return answers_of(loaded.load_method("forward"), "example", given)
 
         assert self._keep is not None
         with self._in(Stage.STRESS):
             kept = keep(
                 Path(self._keep["folder"]), pte, inputs, self._keep["turns"], answers,
-                lambda given: _flat(given, method),
+                lambda given: flat_inputs(given, method),
             )  # fmt: skip
             self.evidence["kept"] = {**kept, "writes_to_buffers": self._writes_to_buffers}
 
@@ -198,25 +139,23 @@ class CellRun:
         arithmetic: Arithmetic,
     ) -> list[dict[str, Any]]:
         reference = self._prepared.reference(point, inputs)
-        right = reference
-        if self._flow.quantized:
-            right = self._quantized_reference(exported, point, inputs)
-            unlike = unlike_kinds(right.outputs, reference.outputs, point=point)
-            if unlike:
-                return unlike
-            floors = reference.quantized_floors(right.outputs, arithmetic)
-        else:
-            floors = reference.floors(arithmetic)
+        writes_to = self.evidence["writes_to_inputs"]
+        if not self._flow.quantized:
+            return compared_with(reference, answers, arithmetic, point=point, writes_to=writes_to)
+        right = self._quantized_reference(exported, point, inputs)
+        unlike = unlike_kinds(right.outputs, reference.outputs, point=point)
+        if unlike:
+            return unlike
         return compare(
             answers,
             right.outputs,
-            floors,
+            reference.quantized_floors(right.outputs, arithmetic),
             point=point,
             dtype=getattr(torch, arithmetic.dtype),
             inputs=inputs,
             eager=reference.outputs,
             other_answers=right.other_answers(),
-            writes_to=self.evidence["writes_to_inputs"],
+            writes_to=writes_to,
         )
 
     def _quantized_reference(self, exported: Model, point: str, inputs: Inputs) -> Reference:
@@ -261,7 +200,7 @@ class CellRun:
         best = float("inf")
         began = time.perf_counter()
         for _ in range(_TIMED_RUNS):
-            given = _flat(inputs, method)
+            given = flat_inputs(inputs, method)
             start = time.perf_counter()
             method.execute(given)
             best = min(best, time.perf_counter() - start)
@@ -302,30 +241,3 @@ class CellRun:
                 "skipped": skipped,
             }
         )
-
-
-def _answers(method: Any, point: str, inputs: Inputs) -> list[Any]:
-    try:
-        return [_detached(value) for value in method.execute(_flat(inputs, method))]
-    except Exception as fault:
-        if point == "example":
-            raise
-        shapes = [tuple(t.shape) for t in _flat(inputs, method) if isinstance(t, torch.Tensor)]
-        raise RuntimeError(f"at the {point} input, of shape {shapes}: {fault}") from fault
-
-
-def _flat(inputs: Inputs, method: Any) -> list[Any]:
-    """Fresh copies of the inputs in the order in which the program takes them.
-
-    Inputs that are no tensors are written into the program by export; a program that does not take
-    them as inputs at all gets the tensors alone.
-    """
-    leaves: list[Any] = torch.utils._pytree.tree_leaves(cloned(inputs))
-    if len(leaves) != method.metadata.num_inputs():
-        leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return leaves
-
-
-def _detached(value: Any) -> Any:
-    # Outputs live in the method's own memory, which the next call writes to.
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -25,6 +25,10 @@ _WITNESSES = {
 }
 
 
+_BEFORE = (Stage.BUILD, Stage.EAGER)
+"""What happens there is none of the flow's doing: a suite's case that raises there has no right answer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ended:
     """What a worker said when a cell came to its end, and which stages it had told of before."""
@@ -64,6 +68,9 @@ def judge(cell: Cell, ended: Ended) -> Result:
 
     if ended.outcome == "unavailable":
         return result(Verdict.NOT_RUN, None, "unavailable", reason=ended.problem)
+    if ended.outcome == "raised" and not cell.case.whole and ended.stage in _BEFORE:
+        said = f"the case itself cannot be run in eager PyTorch: {ended.problem}"
+        return result(Verdict.SKIPPED, ended.stage, "no_reference", reason=said)
     if ended.outcome == "raised":
         return result(Verdict.FAILED, ended.stage, "raised", reason=ended.problem)
     if ended.outcome != "done":

@@ -24,6 +24,12 @@ from edgeproof.worker.cones import Cone, cones, ops_of
 from edgeproof.worker.model import Inputs, Model
 from edgeproof.worker.prepared import Prepared
 
+MOST_NODES = 120
+"""Of a bundle's graph. Partitioners and passes take time that grows with its square: twenty LSTMs in one
+program took 430 s to lower, a tenth of that one by one."""
+_UNROLLED = frozenset({"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
+"""One node each until lowering writes out every step of theirs."""
+
 _OPERATOR = re.compile(r"\b(aten|dim_order_ops|quantized_decomposed)(?:\.|::)(\w+)")
 
 
@@ -51,6 +57,14 @@ class Exports:
     programs: dict[tuple[str, ...], Any] = field(default_factory=dict)
     unfit: dict[str, set[str]] = field(default_factory=dict)
     """Of each flow, the operators that lowering or the runtime refused before: their cases go alone."""
+
+
+class _TooLarge(Exception):
+    """The graph is too large; ``parts`` are small enough, or single members."""
+
+    def __init__(self, parts: list[list[str]]) -> None:
+        super().__init__("its graph is large")
+        self.parts = parts
 
 
 class _Guilty(Exception):
@@ -100,6 +114,9 @@ class BundleRun:
             return
         try:
             self._together(names)
+        except _TooLarge as large:
+            for part in large.parts:
+                self._prove(part)
         except _Guilty as guilty:
             self.alone.update(dict.fromkeys(guilty.names, str(guilty)))
             self._prove([name for name in names if name not in guilty.names])
@@ -115,8 +132,9 @@ class BundleRun:
         with self._in(Stage.EXPORT, times):
             model = _joined([prepared.model() for prepared in members])
             program = self._exported(names, model)
-            self._refuse_known(names, program)
         counts = self._counts(names)
+        self._require_small(names, program, counts)
+        self._refuse_known(names, program)
         with self._in(Stage.LOWER, times):
             try:
                 edge = self._backend.lower(self._flow, copy.deepcopy(program), model)
@@ -125,8 +143,7 @@ class BundleRun:
                 raise
         with self._in(Stage.SERIALIZE, times):
             lowered = edge.exported_program()
-            if lowered.graph_signature.user_inputs_to_mutate:
-                raise ValueError("a member writes to its inputs")
+            self._refuse_writes(names, lowered.graph_signature)
             found = cones(lowered, counts)
             payload = self._backend.inspect(self._flow, edge)
             executorch = edge.to_executorch()
@@ -203,9 +220,6 @@ class BundleRun:
         key = tuple(self._members[name].case.id for name in names)
         if key not in self._exports.programs:
             program = model.export()
-            signature = program.graph_signature
-            if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-                raise ValueError("a member writes to its buffers or inputs")
             self._exports.programs[key] = program
         return self._exports.programs[key]
 
@@ -216,6 +230,34 @@ class BundleRun:
             )
             for name in names
         ]
+
+    def _require_small(self, names: list[str], program: Any, counts: Sequence[int]) -> None:
+        """Raise ``_TooLarge`` where the graph is, with the members in their order in smaller parts."""
+        sizes = [
+            MOST_NODES if cone.outside & _UNROLLED else cone.nodes
+            for cone in cones(program, counts)
+        ]
+        if sum(sizes) <= MOST_NODES:
+            return
+        parts: list[list[str]] = []
+        room = 0
+        for name, size in zip(names, sizes, strict=True):
+            if size > room:
+                parts.append([])
+                room = MOST_NODES
+            parts[-1].append(name)
+            room -= size
+        raise _TooLarge(parts)
+
+    def _refuse_writes(self, names: list[str], signature: Any) -> None:
+        """Outputs of a program that writes to its inputs or buffers are others than those of its modules."""
+        order = list(signature.user_inputs)
+        owners = [name for name in names for _ in self._members[name].model().args]
+        guilty = {owners[order.index(i)] for i in signature.user_inputs_to_mutate.values()}
+        buffers = signature.buffers_to_mutate.values()  # members.3.cache
+        guilty |= {names[int(buffer.split(".")[1])] for buffer in buffers}
+        if guilty:
+            raise _Guilty(guilty, "it writes to its inputs or buffers")
 
     def _refuse_known(self, names: list[str], program: Any) -> None:
         if self._unfit:

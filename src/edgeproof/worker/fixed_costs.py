@@ -30,6 +30,9 @@ _KNOWN = {
     "_override_composite_implicit_decomp": {"4422dc79d0792af7"},
 }
 
+_TABLES = 16
+"""How many tables are kept: each flow has two or three."""
+
 
 def pay_once() -> bool:
     """Replace what is known; whether it was. Called again it does nothing."""
@@ -134,6 +137,8 @@ def _overridden_at_once(override: Callable[..., Any]) -> Callable[..., Any]:
             patch = _Patch(cia_ops_to_callable)
             with override(cia_ops_to_callable):
                 patch.taken()
+                if len(kept) >= _TABLES:
+                    kept.pop(next(iter(kept)))
                 kept[key] = patch
                 yield
             return

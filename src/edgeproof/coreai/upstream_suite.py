@@ -25,10 +25,10 @@ import pytest
 import torch
 from executorch.backends.test.suite import flow as flows
 from executorch.backends.test.suite import runner
-from torch._export import utils as export_utils
 
 from edgeproof.coreai.precision import PRECISIONS, QUANTIZED, NothingToQuantizeError
 from edgeproof.coreai.tester import CoreAIQuantize, CoreAITester
+from edgeproof.worker import fixed_costs
 
 _folder: str | None = None
 
@@ -80,9 +80,7 @@ def _stricter(run_test: Callable[..., Any]) -> Callable[..., Any]:
 # Before the suites' conftest is imported, which asks for the flows and keeps these functions.
 flows.all_flows = _register(flows.all_flows)
 runner.run_test = _stricter(runner.run_test)
-# Torch looks through its operators for the composite ones every time it exports, a second for each test.
-# They do not change while tests run.
-export_utils._collect_all_valid_cia_ops = functools.cache(export_utils._collect_all_valid_cia_ops)
+fixed_costs.pay_once()
 
 
 @pytest.fixture(autouse=True)

@@ -77,6 +77,48 @@ class Result:
     crash: Mapping[str, Any] | None = None
     log: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        """All but the cell as plain JSON values."""
+        return {
+            "verdict": self.verdict.value,
+            "declared": self.declared,
+            "stage": self.stage.value if self.stage else None,
+            "cause": self.cause,
+            "reason": self.reason,
+            "mend": self.mend,
+            "stages": [
+                {
+                    "stage": timed.stage.value,
+                    "seconds": timed.seconds,
+                    "shared": timed.shared,
+                    "skipped": timed.skipped,
+                }
+                for timed in self.stages
+            ],
+            "evidence": dict(self.evidence),
+            "crash": dict(self.crash) if self.crash else None,
+            "log": self.log,
+        }
+
+    @classmethod
+    def from_json(cls, cell: Cell, data: Mapping[str, Any]) -> Result:
+        """The inverse of ``to_json``. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        return cls(
+            cell=cell,
+            verdict=Verdict(data["verdict"]),
+            declared=data["declared"] is True,
+            stage=Stage(data["stage"]) if data["stage"] else None,
+            cause=str(data["cause"]),
+            reason=str(data["reason"]),
+            mend=str(data["mend"]),
+            stages=tuple(
+                StageTime(**{**timed, "stage": Stage(timed["stage"])}) for timed in data["stages"]
+            ),
+            evidence=dict(data["evidence"]),
+            crash=data["crash"],
+            log=str(data["log"]),
+        )
+
     def seconds(self, stage: Stage) -> float | None:
         """How long a stage took in this cell, ``None`` when it did not end or the flow has no such stage."""
         for timed in self.stages:

@@ -138,13 +138,10 @@ def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -
     "--suite",
     "suites",
     multiple=True,
-    required=True,
     metavar="NAME,GLOB...",
     help="The suites whose cases to run: smoke, operators, models.",
 )
-@click.option(
-    "--flow", "flows", multiple=True, required=True, metavar="NAME,GLOB...", help="The flows."
-)
+@click.option("--flow", "flows", multiple=True, metavar="NAME,GLOB...", help="The flows.")
 @click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="DTYPE,...", help="Only these dtypes.")
 @click.option(
@@ -153,6 +150,12 @@ def check(model: str, flows: tuple[str, ...], condition: bool, **options: Any) -
 @click.option("--failed-from", metavar="REPORT", help="Only what did not pass in a JSON report.")
 @click.option("--list", "list_only", is_flag=True, help="List the cells, and run none.")
 @click.option("--exact", is_flag=True, help="Run every case alone, none in a bundle.")
+@click.option(
+    "--cached", is_flag=True, help="Take over what earlier runs found, where nothing changed."
+)
+@click.option(
+    "--resume", metavar="REPORT", help="Go on with the run that was to write this report."
+)
 @_proving
 def run(suites: tuple[str, ...], flows: tuple[str, ...], **options: Any) -> None:
     """Run whole suites over many flows.

@@ -173,6 +173,7 @@ def conclude(
     seed: int,
     reproduce: Mapping[str, str],
     show: Callable[[Console, Outcome, Ruling, Mapping[str, str]], None],
+    command: str = "",
     selection: str = "",
 ) -> ExitCode:
     """Judge what came of a run, write the report, ``show`` it, and return the gate's exit code.
@@ -193,7 +194,7 @@ def conclude(
     with undisturbed():
         if report is not None:  # first: a terminal may take nothing any more
             told = document.document(
-                outcome, ruling, command=shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
+                outcome, ruling, command=command or shlex.join(["edgeproof", *sys.argv[1:]]), seed=seed,
                 reproduce=reproduce, selection=selection,
             )  # fmt: skip
             try:

@@ -17,6 +17,9 @@ _flow = partial(
     delegate="OpenvinoBackend",
     lowers_on=(LINUX_X86,),
     runs_on=(LINUX_X86,),
+    serial=(
+        ("run", "a call computes on all cores, in one pool of threads that all programs share"),
+    ),
 )
 
 FLOWS = (

@@ -17,6 +17,7 @@ _flow = partial(
     delegate="QnnBackend",
     lowers_on=(LINUX_X86,),
     runs_on=(LINUX_X86,),
+    serial=(("run", "the emulator stands for one accelerator, which takes one graph at a time"),),
     libraries=("libatomic.so.1",),
     libraries_mend="apt-get install libatomic1 (Debian, Ubuntu) or dnf install libatomic (Fedora)",
 )

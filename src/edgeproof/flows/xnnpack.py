@@ -11,12 +11,14 @@ from edgeproof.plan.flow import EVERYWHERE, SINGLE, Arithmetic, Flow
 if TYPE_CHECKING:
     from edgeproof.worker.model import Model
 
+_ONE_WORKSPACE = "all programs compute in one workspace, which a call locks for as long as it takes"
 _flow = partial(
     Flow,
     stack="base",
     delegate="XnnpackBackend",
     lowers_on=EVERYWHERE,
     runs_on=EVERYWHERE,
+    serial=(("load", _ONE_WORKSPACE), ("run", _ONE_WORKSPACE)),
 )
 _PARTITIONER = "executorch.backends.xnnpack.partition.xnnpack_partitioner"
 _QUANTIZER = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from edgeproof.errors import EdgeproofError
 from edgeproof.host import adopted, cache
+from edgeproof.host.journal import Journal
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
 from edgeproof.host.slot import Slot, Task
 from edgeproof.host.uv import cannot_write, end_running_uv
@@ -89,21 +89,26 @@ def run_cells(
     limits: Limits,
     declared: dict[str, str],
     folder: Path | None = None,
+    journal: Journal | None = None,
+    done: Sequence[Result] = (),
 ) -> Outcome:
     """Run every cell and return the ledger. ``declared`` maps flows to why they may be ``not_run``.
 
-    The cells of a group are of one subject.
+    The cells of a group are of one subject. Those that are ``done`` are not run. Logs go into the run's
+    ``folder``, a new one unless given; results into the ``journal`` as they come, by default one in there.
 
-    Ctrl-C ends the workers, keeps what was done and leaves the rest ``not_run``. A journal of results is
-    written as they come, one JSON object a line, in the run's ``folder`` (a new one unless given).
+    Ctrl-C ends the workers, keeps what was done and leaves the rest ``not_run``.
     """
+    folder = folder or new_folder()
     run = _Run(
         groups,
         plans,
         watcher=watcher,
         limits=limits,
         declared=declared,
-        folder=folder or new_folder(),
+        folder=folder,
+        journal=journal or Journal(folder / "journal.jsonl"),
+        done=done,
     )
     return run.go(workers)
 
@@ -118,12 +123,18 @@ class _Run:
         limits: Limits,
         declared: dict[str, str],
         folder: Path,
+        journal: Journal,
+        done: Sequence[Result],
     ) -> None:
         self._ledger = Ledger(cell for group in groups for task in group for cell in task)
+        self._done = done
+        left = _left(groups, done)
         self._benches = [
-            _Bench(plan=plan, waiting=[g for g in groups if g[0][0].subject == plan.id])
+            _Bench(plan=plan, waiting=[g for g in left if g[0][0].subject == plan.id])
             for plan in plans
         ]
+        self._journal = journal
+        self._unwritten = False
         self._watcher = watcher
         self._limits = limits
         self._declared = declared
@@ -137,15 +148,20 @@ class _Run:
         began, start = datetime.now(UTC), time.monotonic()
         slots = [threading.Event() for _ in range(workers)]
         interrupted = False
-        for left in slots:
-            threading.Thread(target=self._drive, args=(left,), daemon=True).start()
+        for result in self._done:
+            self._ledger.record(result)
+            self._tell("ended", result)
+        started: list[threading.Event] = []
         try:
+            for left in slots:
+                threading.Thread(target=self._drive, args=(left,), daemon=True).start()
+                started.append(left)
             _wait(slots)
         except KeyboardInterrupt:
             interrupted = True
             self._stop.set()
             end_running_uv()
-            _wait(slots)
+            _wait(started)
         why = "the run was interrupted before it ended"
         if self._fault is not None:
             why = "edgeproof itself failed before it ended"
@@ -241,7 +257,10 @@ class _Run:
         with bench.lock:
             if bench.subject is None and bench.failure is None:
                 try:
-                    bench.subject = bench.plan.prepare(lambda line: self._tell("said", line))
+                    bench.subject = subject = bench.plan.prepare(
+                        lambda line: self._tell("said", line)
+                    )
+                    self._write(lambda journal: journal.subject(subject))
                 except EdgeproofError as failure:
                     if self._stop.is_set():
                         raise Interrupted from failure
@@ -263,12 +282,22 @@ class _Run:
             result = replace(result, declared=True, reason=f"{reason} ({result.reason})")
         with self._lock:
             self._ledger.record(result)
+            if result.cause not in (
+                "interrupted",
+                "no_subject",
+            ):  # to be tried again by a run that goes on
+                self._write(lambda journal: journal.result(result))
+            self._tell("ended", result)
+
+    def _write(self, line: Callable[[Journal], None]) -> None:
+        with self._lock:
             try:
-                _append(self._folder / "journal.jsonl", result)
+                line(self._journal)
             except OSError as error:
                 # The ledger has it; a full disk must not take the run with it.
-                self._tell("said", f"the journal cannot be written: {error.strerror}")
-            self._tell("ended", result)
+                if not self._unwritten:
+                    self._tell("said", f"the journal cannot be written: {error.strerror}")
+                self._unwritten = True
 
     def _tell(self, what: str, *args: Any) -> None:
         # A terminal that was closed must not take the run with it.
@@ -294,6 +323,15 @@ class _SlotHost:
         return self._run._stop.is_set()
 
 
+def _left(groups: Sequence[Group], done: Sequence[Result]) -> list[Group]:
+    """What of the groups is not done."""
+    ended = {result.cell.id for result in done}
+    tasks = [
+        [tuple(cell for cell in task if cell.id not in ended) for task in group] for group in groups
+    ]
+    return [tuple(task for task in group if task) for group in tasks if any(group)]
+
+
 def _wait(slots: Sequence[threading.Event]) -> None:
     """Wait until every slot has ended its worker.
 
@@ -313,18 +351,6 @@ def _without_subject(cell: Cell, failure: EdgeproofError) -> Result:
         reason=failure.message,
         mend=failure.mend,
     )
-
-
-def _append(journal: Path, result: Result) -> None:
-    line = {
-        "cell": result.cell.id,
-        "verdict": result.verdict,
-        "stage": result.stage,
-        "cause": result.cause,
-        "reason": result.reason,
-    }
-    with journal.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def new_folder() -> Path:

@@ -63,6 +63,7 @@ class Result:
     ``evidence`` is what the worker measured; ``stages`` those that ended. ``declared`` tells a
     ``not_run`` or ``skipped`` that was said beforehand, by the flow or by the user, from a fault.
     ``crash`` holds signal and stacks of a worker that died, ``log`` the last lines that were printed.
+    ``cached`` tells what an earlier run found from what this one did.
     """
 
     cell: Cell
@@ -76,6 +77,7 @@ class Result:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     crash: Mapping[str, Any] | None = None
     log: str = ""
+    cached: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """All but the cell as plain JSON values."""
@@ -98,6 +100,7 @@ class Result:
             "evidence": dict(self.evidence),
             "crash": dict(self.crash) if self.crash else None,
             "log": self.log,
+            "cached": self.cached,
         }
 
     @classmethod
@@ -117,6 +120,7 @@ class Result:
             evidence=dict(data["evidence"]),
             crash=data["crash"],
             log=str(data["log"]),
+            cached=data["cached"] is True,
         )
 
     def seconds(self, stage: Stage) -> float | None:

@@ -72,25 +72,8 @@ def _cell(result: Result, reproduce: str) -> dict[str, Any]:
         "subject": result.cell.subject,
         "mode": result.cell.mode,
         "seed": result.cell.seed,
-        "verdict": result.verdict.value,
-        "declared": result.declared,
-        "stage": result.stage.value if result.stage else None,
-        "cause": result.cause,
-        "reason": result.reason,
-        "mend": result.mend,
         "reproduce": reproduce,
-        "stages": [
-            {
-                "stage": timed.stage.value,
-                "seconds": timed.seconds,
-                "shared": timed.shared,
-                "skipped": timed.skipped,
-            }
-            for timed in result.stages
-        ],
-        "evidence": dict(result.evidence),
-        "crash": dict(result.crash) if result.crash else None,
-        "log": result.log,
+        **result.to_json(),
     }
 
 
@@ -104,7 +87,7 @@ def claim(json_file: str | None) -> Path | None:
         return None
     path = given_path(json_file)
     try:
-        if _is_stream(path):
+        if is_stream(path):
             writable = os.access(path, os.W_OK)
         else:
             path = path.resolve()
@@ -122,7 +105,7 @@ def claim(json_file: str | None) -> Path | None:
     return path
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Whether a path is there to be written through: a pipe, a device, a descriptor of ours."""
     if not path.exists() or path.is_dir():
         return False
@@ -137,11 +120,11 @@ def write(report: Mapping[str, Any], path: Path) -> None:
 def write_text(text: str, path: Path) -> None:
     """Write a report in any format, as ``write`` does."""
     try:
-        (_write_through if _is_stream(path) else _replace)(path, text)
+        (_write_through if is_stream(path) else _replace)(path, text)
     except OSError as error:
         raise EdgeproofError(
             f"the report could not be written to {path}: {error.strerror or error}",
-            mend="name another file; verdicts are in the journal of the run's folder",
+            mend="name another file; verdicts are in FILE.partial, or in the folder of logs",
         ) from error
 
 

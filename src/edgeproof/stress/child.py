@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -79,6 +80,7 @@ def _driver(spec: Spec) -> Any:
 
     driver = build.load("driver")
     driver.write_native_stacks(signal.SIGUSR2)
+    _find_openvino()
     folder = Path(next(iter(executorch.__path__))) / "lib"
     # As the Python bindings have them. One that lacks what its backend needs is missed by who needs it.
     for library in sorted(folder.glob("libexecutorch*.so")):
@@ -87,6 +89,15 @@ def _driver(spec: Spec) -> Any:
     for installs in dict.fromkeys(p.installs for p in spec.programs if p.installs):
         _function(installs)()
     return driver
+
+
+def _find_openvino() -> None:
+    """Name OpenVINO's library, as executorch's Python bindings do when they are imported: its delegate
+    is not available otherwise."""
+    found = importlib.util.find_spec("openvino")
+    for folder in (found and found.submodule_search_locations) or ():
+        for library in sorted(Path(folder, "libs").glob("libopenvino_c.so*"))[:1]:
+            os.environ.setdefault("OPENVINO_LIB_PATH", str(library))
 
 
 def _function(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""The stress fixture: small enough to be run thousands of times, with two delegates in one program."""
+"""The stress fixtures: small enough to be run thousands of times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ CASES = (
         source=Source.BUILTIN,
         target="edgeproof.cases.stress:residual_mlp",
     ),
+    Case(id="stress/mlp", source=Source.BUILTIN, target="edgeproof.cases.stress:mlp"),
 )
+
+
+def mlp() -> Model:
+    """Two layers on 8 x 64, in one delegate."""
+    import torch
+
+    from edgeproof.worker.model import Model
+
+    layers = (torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))
+    return Model(module=torch.nn.Sequential(*layers).eval(), args=(torch.randn(8, 64),))
 
 
 def residual_mlp() -> Model:

@@ -162,10 +162,9 @@ class _Stress:
         self._plans = plans_for(self._flows, executorch=executorch, python=python, subject=subject)
         self._sanitizing: Mapping[str, str] = {}
         if sanitizer:
-            runtime = build.sanitizer_runtime(sanitizer)
             self._sanitizing = {
                 build.SANITIZER_VARIABLE: sanitizer,
-                **sanitizers.environment(sanitizer, str(runtime)),
+                **sanitizers.environment(sanitizer, build.sanitizer_libraries(sanitizer)),
             }
         self._stop = threading.Event()
         self._tries = 0

@@ -128,7 +128,7 @@ def build(name: str) -> Path:
     """The shared library of ``native/<name>.cpp``, built when it was not yet.
 
     Where ``$EDGEPROOF_SANITIZER`` is ``thread`` or ``address`` it is built with that sanitizer, and loads
-    only in a process that was started with its runtime (``sanitizer_runtime``). Any number of processes
+    only in a process that was started with its runtime (``sanitizer_libraries``). Any number of processes
     may ask at once: one builds, the others wait for it. Raises ``NativeBuildError`` without a compiler,
     without headers, or when the compiler fails.
     """
@@ -201,23 +201,30 @@ def _version(compiler: Sequence[str]) -> str:
     return shlex.join(compiler)
 
 
-def sanitizer_runtime(sanitizer: str) -> Path:
-    """The shared library that a process must be started with, as ``LD_PRELOAD``, for the ``sanitizer``.
+def sanitizer_libraries(sanitizer: str) -> list[Path]:
+    """The shared libraries that a process must be started with, as ``LD_PRELOAD``, for the ``sanitizer``.
 
-    Raises ``NativeBuildError`` where the compiler brings none.
+    After the sanitizer's own comes that of C++: AddressSanitizer looks for its functions when the process
+    begins, long before Python loads the first library that would bring them. Raises ``NativeBuildError``
+    where the compiler brings none.
     """
-    compiler = _compiler()
     name = {"thread": "libtsan.so", "address": "libasan.so"}[sanitizer]
-    asked = subprocess.run(
-        [*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False
-    )
-    found = Path(asked.stdout.strip() or name)
-    if not found.is_absolute():
+    runtime, cpp = _library(name), _library("libstdc++.so.6")
+    if runtime is None:
         raise NativeBuildError(
-            f"{shlex.join(compiler)} brings no {name}, without which --sanitize {sanitizer} cannot work",
+            f"{shlex.join(_compiler())} brings no {name}, without which --sanitize {sanitizer} cannot work",
             mend="install GCC with its sanitizers: apt-get install g++ (Debian, Ubuntu)",
         )
-    return found.resolve()
+    return [runtime, *([cpp] if cpp else [])]
+
+
+def _library(name: str) -> Path | None:
+    """A library that the compiler brings."""
+    asked = subprocess.run(
+        [*_compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False
+    )
+    found = Path(asked.stdout.strip() or name)
+    return found.resolve() if found.is_absolute() else None
 
 
 def _arguments(executorch: Executorch, sanitizer: str) -> Sequence[str]:

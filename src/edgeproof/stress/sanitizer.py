@@ -8,8 +8,9 @@ apart, and prove nothing by themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 OURS = ("driver.cpp", "bridge.cpp", "/driver.cpython", "/bridge.cpython")
 _REPORT = re.compile(
@@ -33,15 +34,16 @@ class Report:
     text: str
 
 
-def environment(sanitizer: str, runtime: str) -> Mapping[str, str]:
+def environment(sanitizer: str, libraries: Iterable[Path]) -> Mapping[str, str]:
     """What the process has to be started with."""
     options = {
         # Reports are read from the log; the exit code stays the child's.
         "thread": {"TSAN_OPTIONS": "exitcode=0 report_signal_unsafe=0 history_size=4"},
-        # Python and wheels keep memory until the end, which is no leak of ours to judge.
-        "address": {"ASAN_OPTIONS": "detect_leaks=0 exitcode=66"},
+        # Python and wheels keep memory until the end, which is no leak of ours to judge, and wheels
+        # put signal stacks of their own in the place of the sanitizer's.
+        "address": {"ASAN_OPTIONS": "detect_leaks=0 exitcode=66 use_sigaltstack=0"},
     }
-    return {"LD_PRELOAD": runtime, **options[sanitizer]}
+    return {"LD_PRELOAD": ":".join(map(str, libraries)), **options[sanitizer]}
 
 
 def reports(log: str) -> list[Report]:

@@ -647,6 +647,15 @@ def test_a_worker_that_never_was_ready(run: Run, ready: str) -> None:
     assert "the worker died before it could take a cell: it broke the protocol" in result.reason
 
 
+def test_a_subject_in_which_no_worker_starts_is_broken(run: Run) -> None:
+    cells = [cell_of(), cell_of("xnnpack_fp32"), cell_of(case=OTHER)]
+    outcome = run({}, cells=cells, ready="{}")
+    found = [(result.verdict, result.cause) for result in outcome.ledger]
+    assert found == [(Verdict.CRASHED, "protocol"), *[(Verdict.NOT_RUN, "no_subject")] * 2]
+    assert "no worker starts in" in str(next(iter(outcome.broken.values())))
+    assert rule(outcome.ledger, broken_subjects=1).exit_code == 4
+
+
 @pytest.mark.parametrize("content", [None, "", "#!/no/such/interpreter\n"])
 def test_a_python_that_cannot_be_started(tmp_path: Path, content: str | None) -> None:
     python = tmp_path / "python"

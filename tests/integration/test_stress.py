@@ -56,7 +56,9 @@ def test_one_thread_proves_nothing(stress: Callable[..., Ran]) -> None:
     assert "no_overlap" in json.dumps(ran.report)
 
 
-def test_a_program_that_is_wrong_is_not_stressed(stress: Callable[..., Ran], tmp_path: Path) -> None:
+def test_a_program_that_is_wrong_is_not_stressed(
+    stress: Callable[..., Ran], tmp_path: Path
+) -> None:
     model = tmp_path / "model.py"
     model.write_text(
         "import torch\n"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgeproof.errors import EdgeproofError
+from edgeproof.errors import EdgeproofError, SubjectError
 from edgeproof.host import adopted, cache
 from edgeproof.host.journal import Journal
 from edgeproof.host.process import Interrupted, Limits, WorkerDied, WorkerProcess
@@ -26,6 +26,7 @@ from edgeproof.plan.stage import Stage, Verdict
 from edgeproof.plan.subject import Subject
 
 _RUNS_KEPT = 20
+_STARTS = 2
 _RUN_ENDED_SECONDS = 24 * 3600.0  # a folder younger than this may be in use
 
 
@@ -219,7 +220,7 @@ class _Run:
                 for cell in (cell for task in group for cell in task):
                     self._record(_without_subject(cell, bench.failure))
             return
-        slot = Slot(_SlotHost(self, subject))
+        slot = Slot(_SlotHost(self, bench, subject))
         try:
             while (group := self._take(bench)) is not None:
                 slot.run(group)
@@ -234,24 +235,37 @@ class _Run:
             return result
         return replace(result, mend=adopted.mend(subject, result.cell.flow, result.reason))
 
-    def _start(self, subject: Subject, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
-        with self._lock:
-            self._started += 1
-            name = f"worker-{self._started}"
-        try:
-            worker = WorkerProcess(
-                subject, self._folder, name=name, limits=self._limits, stop=self._stop
-            )
-        except WorkerDied as died:
-            return None, Result(
-                cell=cell,
-                verdict=Verdict.CRASHED,
-                cause=died.cause,
-                reason=f"the worker died before it could take a cell: {died.crash['how']}",
-                crash=died.crash,
-                log=str(died.crash["log"]),
-            )
-        return worker, None
+    def _start(self, bench: _Bench, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
+        """A worker, or the result of the cell that it was wanted for. A subject in which none starts, twice
+        in a row, is broken: the cells that are left do not try again."""
+        assert bench.subject is not None
+        if bench.failure is not None:
+            return None, _without_subject(cell, bench.failure)
+        for _ in range(_STARTS):
+            with self._lock:
+                self._started += 1
+                name = f"worker-{self._started}"
+            try:
+                worker = WorkerProcess(
+                    bench.subject, self._folder, name=name, limits=self._limits, stop=self._stop
+                )
+            except WorkerDied as fault:
+                died = fault
+            else:
+                return worker, None
+        why = f"the worker died before it could take a cell: {died.crash['how']}"
+        bench.failure = SubjectError(
+            f"no worker starts in {bench.plan.id}: {died.crash['how']}",
+            mend="the log says why; `edgeproof subjects remove` has it made anew",
+        )
+        return None, Result(
+            cell=cell,
+            verdict=Verdict.CRASHED,
+            cause=died.cause,
+            reason=why,
+            crash=died.crash,
+            log=str(died.crash["log"]),
+        )
 
     def _prepared(self, bench: _Bench) -> Subject | None:
         with bench.lock:
@@ -308,13 +322,14 @@ class _Run:
 class _SlotHost:
     """The run as a slot of one subject sees it."""
 
-    def __init__(self, run: _Run, subject: Subject) -> None:
+    def __init__(self, run: _Run, bench: _Bench, subject: Subject) -> None:
         self._run = run
+        self._bench = bench
         self._subject = subject
         self.tell = run._tell
 
     def start(self, cell: Cell) -> tuple[WorkerProcess | None, Result | None]:
-        return self._run._start(self._subject, cell)
+        return self._run._start(self._bench, cell)
 
     def record(self, result: Result) -> None:
         self._run._record(self._run._with_mend(result, self._subject))
